@@ -542,6 +542,7 @@ class Library(Closable):
     """`quire.Library` with async methods. The first call opens the store. Each context has its own call queue."""
 
     delete = awaits(SyncLibrary.delete)
+    erase = awaits(SyncLibrary.erase)
     exists = awaits(SyncLibrary.exists)
     expire = awaits(SyncLibrary.expire)
     export = awaits(SyncLibrary.export)
@@ -549,6 +550,7 @@ class Library(Closable):
     import_ = awaits(SyncLibrary.import_)
     info = awaits(SyncLibrary.info)
     list = returns(SyncLibrary.list, Stream)
+    scrub = awaits(SyncLibrary.scrub)
     usage = awaits(SyncLibrary.usage)
 
     def __init__(

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Self
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from quire.context import Context, Options, open_in, setup_of
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
-from quire.errors import Corrupt, InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
@@ -22,7 +21,10 @@ from quire.system.rules import check_bool, check_whole_number
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from quire.maintenance.erasure import Erasure
+    from quire.maintenance.person_copy import ExportFormat
     from quire.maintenance.retention import Action, Expired
+    from quire.storage.base import Remainder
 
 
 class Library:
@@ -50,11 +52,26 @@ class Library:
         """Return whether a context of this name exists."""
         return self.storage.head(name) is not None
 
-    def delete(self, name: str) -> None:
-        """Remove a context with all its pages and history, even a damaged one. Raise `NoSuchContext`."""
-        with suppress(Corrupt):
-            self._require(name)
-        self.storage.drop(name)
+    def delete(self, name: str, *, scrub: bool = False) -> "Erasure":
+        """Remove a context with all its pages and history, even a damaged one. Raise `NoSuchContext`.
+
+        Forks stay. Without `scrub`, the bytes stay in the store until they are overwritten; the result says so. With
+        `scrub`, the store is rewritten without the bytes that no context reads. See `erase`.
+        """
+        from quire.maintenance.erasure import delete_context
+
+        return delete_context(self.storage, name, scrub=check_bool(scrub, "scrub"))
+
+    def erase(self, name: str, *, forks: bool = True) -> "Erasure":
+        """Remove a context, its forks and every byte of them that the store can reach; report what it cannot reach.
+
+        This removes pages, messages, the journal, the search index, vectors and stored views, and rewrites the store.
+        Call `scrub` later if the result is not `scrubbed`. Raise `NoSuchContext`, and `InvalidOperation` with
+        `forks=False` if there are forks; then nothing is removed.
+        """
+        from quire.maintenance.erasure import erase_context
+
+        return erase_context(self.storage, name, forks=check_bool(forks, "forks"))
 
     def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
         """Copy a context in its current state, or in that of a checkpoint or a seq. Raise `NoSuchContext`."""
@@ -74,17 +91,25 @@ class Library:
         name: str,
         path: str | os.PathLike[str],
         *,
+        format: "ExportFormat" = "quire",  # noqa: A002 - the word of the command line too
         overwrite: bool = False,
         progress: ProgressCallback | None = None,
     ) -> Progress:
-        """Write one context with its history to a file. Writers of the context do not have to wait.
+        """Write one context to a file. Writers of the context do not have to wait.
+
+        The format "quire" is the whole archive with its history, which `import_` reads. "json" and "html" are a copy
+        for a person: readable, without PRIVATE segments and without the journal; `pages.load` reads the JSON.
 
         The file appears when it is complete. Raise `NoSuchContext`, `InvalidOperation` if the file exists,
         `StorageFailure` if it cannot be written, or `Corrupt`, which names the damaged record; then no file is written.
         """
-        from quire.maintenance.export import export_context
+        if format == "quire":
+            from quire.maintenance.export import export_context
 
-        return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
+            return export_context(self.storage, name, path, overwrite=overwrite, progress=progress)
+        from quire.maintenance.person_copy import write_person_copy
+
+        return write_person_copy(self.storage, name, path, format, overwrite=overwrite, progress=progress)
 
     def import_(
         self, path: str | os.PathLike[str], name: str | None = None, *, progress: ProgressCallback | None = None
@@ -130,17 +155,30 @@ class Library:
         folder: str | os.PathLike[str] | None = None,
         prefix: str = "",
         dry_run: bool = False,
+        scrub: bool = False,
     ) -> "tuple[Expired, ...]":
         """Remove the contexts that were not changed for this long, or since this time. Return what was removed.
 
         `action="archive"` first exports each to a file in `folder` and verifies the file; `import_` reads it. A context
         that changes meanwhile is kept. A damaged one is kept too, and the result has its `problem`. With `dry_run`
-        nothing is removed. Raise `InvalidValue`, or `StorageFailure` if the store or the folder fails.
+        nothing is removed. Without `scrub`, the bytes stay in the store until they are overwritten; with it, the store
+        is rewritten at the end. Raise `InvalidValue`, or `StorageFailure` if the store or the folder fails.
         """
-        from quire.maintenance.retention import cutoff_of, expire
+        from quire.maintenance.retention import cutoff_of, expire, with_remains
 
+        check_bool(scrub, "scrub")
         names = self._names("", prefix)
-        return tuple(expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run))
+        done = expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run)
+        return with_remains(self.storage, tuple(done), scrub=scrub, dry_run=dry_run)
+
+    def scrub(self) -> "tuple[Remainder, ...]":
+        """Erase the bytes of everything that was deleted or overwritten in this store; return what remains of them.
+
+        The store is rewritten, which takes time and space in proportion to its size.
+        """
+        from quire.system.scrubbing import scrub_bytes
+
+        return scrub_bytes(self.storage, None)
 
     def migrate(
         self,

@@ -46,6 +46,7 @@ WORKING: dict[str, list[str]] = {
     "migrate": ["migrate", AT, FRESH],
     "doctor": ["doctor", AT],
     "purge": ["purge", AT, "mem-1", "--yes"],
+    "erase": ["erase", AT, NAME, "--yes"],
     "completion": ["completion", "bash"],
 }
 """A successful call of each command. `serve` and `mcp` run until they are stopped and have their own tests."""
@@ -115,6 +116,9 @@ REFUSED: list[list[str]] = [
     ["purge", AT, "mem-1"],
     ["purge", AT, "mem-0", "--yes"],
     ["purge", AT, "mem-99", "--yes"],
+    ["erase", AT, NAME],
+    ["erase", AT, "nobody"],
+    ["erase", AT, "nobody", "--yes"],
     ["completion", "tcsh"],
     ["serve", AT, "--port", "99999"],
     ["serve", AT, "--host", "a/b"],
@@ -132,6 +136,7 @@ WITH_CONTEXT = sorted(
         "ls",
         "backup",
         "doctor",
+        "erase",
         "completion",
     )  # no context, or a new one
 )

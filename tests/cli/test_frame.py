@@ -187,6 +187,28 @@ def test_purge_asks_for_confirmation(
         assert ("mem-1" in there) is bool(code)
 
 
+@pytest.mark.parametrize(("answer", "code"), [("yes\n", 0), ("no\n", 2)])
+def test_erase_asks_for_confirmation(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    ended = run("erase", store, NAME)
+    assert ended.code == code
+    assert NAME in ended.out
+    assert ("not reached: Backups" in ended.out) is not bool(code)
+    with quire.Library(store) as library:
+        assert library.exists(NAME) is bool(code)
+
+
+def test_erase_refuses_forks_if_asked_to(run: Run, store: Path) -> None:
+    run("fork", store, "what if", "--context", NAME)
+    ended = run("erase", store, NAME, "--yes", "--no-forks")
+    assert ended.code == 2
+    assert "'what if'" in ended.err
+    assert f"Run quire erase {store} '{NAME}' to remove them too." in ended.err
+    assert run("erase", store, NAME, "--yes", "--json").value()["forks"] == ["what if"]
+
+
 # Completion
 
 

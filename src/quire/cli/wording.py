@@ -72,7 +72,9 @@ class CommandWording(Wording):
             return None
         flags = "".join(f" --{flag.replace('_', '-')}" for flag in _FLAG.findall(hint.arguments))
         number = hint.arguments if hint.arguments.isdecimal() else None  # such as the entry of undo
-        given = "".join(f" {word}" for word in (hint.page, number, _PLACEHOLDERS.get(name)) if word)
+        given = "".join(
+            f" {word}" for word in (hint.page and shlex.quote(hint.page), number, _PLACEHOLDERS.get(name)) if word
+        )
         return f"quire {name} {self._where}{given}{self._context}{flags}"
 
     def command_of_call(self, source: str) -> str:

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
 from quire.conversation import arrivals, batches, edits
 from quire.conversation.batches import Temporary
 from quire.conversation.edits import cleanup, messages_of, planner_of
@@ -16,7 +18,8 @@ from quire.conversation.sequence import Item, Messages, items, newest_numbers, n
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.core.records import SentView
-from quire.errors import InvalidValue, QuireError, short_repr
+from quire.core.state import State
+from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
@@ -228,12 +231,19 @@ class Conversation:
                 raise
             return results
 
-    def cleanup(self) -> Cleanup:
+    def cleanup(self, *, scrub: bool = False) -> Cleanup:
         """Destroy the messages that are not in the conversation and renumber the others.
 
-        Refused while a batch is open. Nothing before it can be undone afterwards.
+        Refused while a batch is open. Nothing before it can be undone afterwards. The messages leave the history and
+        the search index too. Summaries and chapters that repeat their words stay, and so do forks. With `scrub`, the
+        store is rewritten without their bytes; otherwise the bytes stay in it until they are overwritten.
         """
-        return self._engine.run(self.actor, "cleanup", cleanup)
+        check_bool(scrub, "scrub")
+        with self._engine.lock:
+            if scrub and self._engine.transactions:
+                raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
+            done = self._engine.run(self.actor, "cleanup", cleanup)
+            return _scrub(self._engine.state, done, scrub)
 
     # Batches
 
@@ -276,6 +286,15 @@ class Conversation:
             message = Message(role=role, content=check_text(content, "content"))
             return self._engine.run(self.actor, role, _receive_all, (message,), self._answer, view)
         return self.add({"role": role, "content": content}, view=view)
+
+
+def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
+    """Return the result of a cleanup with what remains in the store, after scrubbing it."""
+    from quire.system.scrubbing import scrub_bytes, unscrubbed  # imported late: they are rarely needed
+
+    storage = state.storage
+    left = scrub_bytes(storage, [state.context]) if scrub else unscrubbed(storage) if done.messages else ()
+    return replace(done, scrubbed=not left, remains=left)
 
 
 def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: Message) -> int:

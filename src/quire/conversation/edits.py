@@ -241,6 +241,8 @@ def _pages(plan: Plan, pages: Iterable[PageRecord]) -> tuple[PageIndex, ...]:
 
 
 def cleanup(plan: Plan) -> Cleanup:
+    from quire.system.purge import forget_pages  # imported late: it is rarely needed
+
     if plan.batches():
         raise InvalidOperation(f"Batch {len(plan.batches())} is open; end or commit it first.")
     numbering = plan.numbering()
@@ -254,8 +256,7 @@ def cleanup(plan: Plan) -> Cleanup:
     gone = [number for number in numbering.numbers() if number not in kept]
     if not gone:
         return Cleanup(renumbered={index: index for index in range(numbering.length)})
-    for page in marked:
-        plan.remove(page.key)
+    forget_pages(plan, [page.key for page in marked])
     old = plan.note(GAPS)
     gaps = merge_gaps(old.gaps if old else (), gone)
     plan.put_note(GAPS, gaps=gaps)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from quire.model.pages import PageIndex
+from quire.storage.base import Remainder
 
 
 class Modification(Struct, frozen=True, kw_only=True):
@@ -36,12 +37,17 @@ class MarkMap(Struct, frozen=True, kw_only=True):
 
 
 class Cleanup(Struct, frozen=True, kw_only=True):
-    """The result of a cleanup: the destroyed messages, and the new index of every other one (old to new)."""
+    """The result of a cleanup: the destroyed messages, and the new index of every other one (old to new).
+
+    `scrubbed` is True if the store has no byte of them any more; else `remains` says what it has and why.
+    """
 
     renumbered: Mapping[int, int] = field(default_factory=dict)
     messages: int = 0
     pages: int = 0
     bytes: int = 0
+    scrubbed: bool = False
+    remains: tuple[Remainder, ...] = ()
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -18,7 +18,18 @@ from msgspec.structs import replace
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
 from quire.core.plan import Plan
-from quire.core.records import BATCHES, CHECKPOINTS, DEFAULT_BUDGET, EntryRecord, Touched, decode_entry, encode_record
+from quire.core.records import (
+    BATCHES,
+    CHECKPOINTS,
+    DEFAULT_BUDGET,
+    ORIGINS,
+    EntryRecord,
+    NoteRecord,
+    Touched,
+    decode_entry,
+    encode_record,
+    origins_of,
+)
 from quire.core.state import State
 from quire.errors import (
     Busy,
@@ -242,7 +253,12 @@ class Engine:
         head = changes.head(entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
         head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
-        extra: list[Write] = [Delete(NOTE, BATCHES), Put(JOURNAL, plan.seq, encode_record(plan.seq, entry))]
+        origins = NoteRecord(plan.seq, origins=(*origins_of(old, state.note(ORIGINS)), old.identity))
+        extra: list[Write] = [
+            Delete(NOTE, BATCHES),
+            Put(NOTE, ORIGINS, encode_record(ORIGINS, origins)),
+            Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)),
+        ]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
         copy = partial(state.storage.fork, state.context, target, commit, below)

@@ -241,6 +241,7 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
     name: str = ""
     used: tuple[int, int] = (0, 0)
     usage: tuple[Billing, ...] = ()
+    origins: tuple[bytes, ...] = ()
 
 
 BATCHES: Final = 0
@@ -251,12 +252,18 @@ USAGE: Final = 4
 PURGED: Final = 5
 WINDOW_LINES: Final = 6
 LAST_FOLD: Final = 7
+ORIGINS: Final = 8
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
-messages, the last windows that a fold shows as lines, the last fold, what agents have added (by their number among the
-actors), checkpoints (by seq).
+messages, the last windows that a fold shows as lines, the last fold, the identities of the contexts that a fork comes
+from (the oldest first), what agents have added (by their number among the actors), checkpoints (by seq).
 """
+
+
+def origins_of(head: HeadRecord, note: NoteRecord | None) -> tuple[bytes, ...]:
+    """Return the identities of the contexts that a fork comes from. Of an older fork, only the first one is known."""
+    return note.origins if note is not None else (head.family,) if head.family else ()
 
 
 def is_undone(key: int) -> bool:

@@ -91,9 +91,7 @@ def export_context(
     cannot be written, `Corrupt` if a record is damaged (then no file is written), and `Conflict` if the context keeps
     changing and its storage has no snapshots.
     """
-    target = check_path(path)
-    if target.exists() and not overwrite:
-        raise _exists_error(target)
+    target = check_target(path, overwrite=overwrite)
     with snapshot_of(check_storage(storage), check_context_name(context)) as snapshot:
         for _ in range(_TRIES):
             head = snapshot.head(context)
@@ -101,7 +99,7 @@ def export_context(
                 raise NoSuchContext(f"No context {short_repr(context)} in this storage.")
             if head.version < 0:
                 raise InvalidOperation(f"Context {context!r} is an unfinished copy. Finish the copy, then export it.")
-            with _new_file(target, overwrite=overwrite) as (file, publish):
+            with new_file(target, overwrite=overwrite) as (file, publish):
                 try:
                     done = _Writer(file, context, progress).write(snapshot, head)
                 except Corrupt:
@@ -178,8 +176,16 @@ class _Writer:
         return done
 
 
+def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+    """Return the path of a file to write. Raises `InvalidOperation` if it exists and `overwrite` is False."""
+    target = check_path(path)
+    if target.exists() and not overwrite:
+        raise _exists_error(target)
+    return target
+
+
 @contextmanager
-def _new_file(target: Path, *, overwrite: bool) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
+def new_file(target: Path, *, overwrite: bool) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
     """Yield a new file next to the target, and the function that gives it the final name; else it is deleted."""
     fresh = target.with_name(f".{target.name[:80]}.{os.urandom(6).hex()}.new")
 

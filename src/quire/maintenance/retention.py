@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.core.records import decode_head
 from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
 from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
-from quire.storage.base import Commit, Head, Storage
+from quire.storage.base import Commit, Head, Remainder, Storage
 from quire.storage.paths import check_path, file_name
+from quire.system.scrubbing import scrub_bytes, unscrubbed
 
 Action = Literal["delete", "archive"]
 ENDING = ".quire"
@@ -27,7 +29,8 @@ class Expired(Struct, frozen=True, kw_only=True):
     """A context that was removed, or would be: the time of its last change, and the file it was written to.
 
     If the removal failed, `problem` is the reason; then the context still exists and there is no file. `updated_at` is
-    None if the head cannot be read.
+    None if the head cannot be read. `scrubbed` is True if the store has no byte of the removed context any more; else
+    `remains` says what it has and why.
     """
 
     name: str
@@ -35,6 +38,8 @@ class Expired(Struct, frozen=True, kw_only=True):
     action: Action
     path: str | None = None
     problem: str = ""
+    scrubbed: bool = False
+    remains: tuple[Remainder, ...] = ()
 
 
 def cutoff_of(older_than: timedelta | datetime) -> datetime:
@@ -172,6 +177,15 @@ def drop_if(storage: Storage, context: str, head: Head) -> bool:
         return False
     storage.drop(context)
     return True
+
+
+def with_remains(storage: Storage, removed: tuple[Expired, ...], *, scrub: bool, dry_run: bool) -> tuple[Expired, ...]:
+    """Return the results with what remains of the removed contexts in the store, after scrubbing it."""
+    names = [each.name for each in removed if not each.problem]
+    left = () if scrub else unscrubbed(storage)
+    if scrub and names and not dry_run:
+        left = scrub_bytes(storage, names)
+    return tuple(each if each.problem else replace(each, scrubbed=not left, remains=left) for each in removed)
 
 
 def _check_folder(action: object, folder: object) -> Path | None:

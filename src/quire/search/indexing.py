@@ -32,7 +32,8 @@ from quire.storage.search_protocol import (
 )
 
 PURGE = "purge"
-"""The operation whose entries do not contain the earlier text of pages."""
+_OMITTING = (PURGE, "cleanup")
+"""The operations whose entries do not contain the earlier text of pages."""
 _BATCH = 1_024
 _BATCH_TERMS = 1 << 18
 _ENTRIES = 1_024
@@ -103,7 +104,7 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
                 before = touched.before
                 page = None if before is None else decode_page(Record(touched.key, before, touched.group))
                 texts.setdefault(touched.key, set()).add(_text_fields(page))
-                if entry.operation == PURGE:  # the earlier text is in no entry
+                if entry.operation in _OMITTING:  # the earlier text is in no entry
                     texts[touched.key].add(PURGE)
     if entries != until - since:
         return None
@@ -213,6 +214,21 @@ _missed: PerStorageCache[list[int]] = PerStorageCache()
 def get_index(storage: Storage, context: str) -> Index:
     """Return the index of a context as it is stored now."""
     return query_index(storage, context, lambda index: index)
+
+
+def refresh_index(storage: Storage, context: str) -> None:
+    """Remove deleted texts from the stored index of a context. An index that was never filled stays empty."""
+    index = _stored_index(storage, context)
+    try:
+        if index is not None and index.state() is not None:
+            catch_up(index, storage, context)
+    except IndexLost:
+        return  # it is empty now
+    except IndexReadOnly as error:
+        raise StorageFailure(f"The search index of {context!r} may hold deleted words. {error}") from error
+    except Corrupt:
+        if index is not None:
+            index.clear()
 
 
 def query_index(storage: Storage, context: str, question: Callable[[Index], T], tries: int = _TRIES) -> T:

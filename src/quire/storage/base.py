@@ -194,6 +194,23 @@ class Symptom(Struct, frozen=True):
         return f"{self.severity} [{self.code}] {place}: {self.text}{stop}{after}"
 
 
+class Remainder(Struct, frozen=True):
+    """Bytes that a removal did not reach.
+
+    | code            | meaning                                                                                |
+    |-----------------|----------------------------------------------------------------------------------------|
+    | `not_scrubbed`  | the store was not asked to erase the bytes of deleted records                          |
+    | `busy`, `storage_failure`, … | the code of the error that prevented it                                   |
+    | `server`        | old bytes that only an administrator of the server or the bucket can remove            |
+    | `related`       | other contexts with the same texts: the origin, other forks of it, imported copies     |
+    | `unknown`       | contexts with a damaged head, which may have the same texts                            |
+    | `copies`        | copies outside the store                                                               |
+    """
+
+    code: str
+    text: str
+
+
 class Prefetch(NamedTuple):
     """The head of a context, and a reader for its records that is valid until the context changes."""
 
@@ -236,10 +253,11 @@ class SupportsBulkRead(Protocol):
 class SupportsScrub(Protocol):
     """A storage that can erase the bytes of deleted and overwritten records."""
 
-    def scrub(self, contexts: Sequence[str]) -> str | None:
-        """Erase the bytes that were deleted in these contexts and that no context reads.
+    def scrub(self, contexts: Sequence[str] | None) -> str | None:
+        """Erase the bytes that were deleted in these contexts, or in the whole store, and that no context reads.
 
-        Return what only an administrator can still do, if anything. Raises `Busy` if the store is in use.
+        A context that was dropped is named too. Return what only an administrator can still do, if anything. Raises
+        `Busy` if the store is in use.
         """
 
 

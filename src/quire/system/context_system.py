@@ -581,9 +581,12 @@ class ContextSystem:
 
         Raises `Busy` if other connections prevent the rewrite.
         """
+        from quire.search.indexing import refresh_index
+
         with self._engine.lock:
             state = self._engine.current()
             if isinstance(state.storage, SupportsScrub):
+                refresh_index(state.storage, state.context)
                 state.storage.scrub([state.context])
 
 

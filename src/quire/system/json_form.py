@@ -152,7 +152,16 @@ VERSION = 1
 
 def marshal(state: State) -> bytes:
     """Return the whole context as JSON: all segments and pages, cold and private ones included, without the journal."""
-    live = state.live_segments()
+    return format_json(to_document(state))
+
+
+def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
+    """Return the context as plain values; without `private`, PRIVATE segments and references to them are left out."""
+    live = [
+        (number, segment)
+        for number, segment in state.live_segments()
+        if private or segment.permission is not Permission.PRIVATE
+    ]
     segments = []
     for number, segment in live:
         counter = state.counters[number]
@@ -170,17 +179,23 @@ def marshal(state: State) -> bytes:
                 "updatedAt": _time(segment.updated),
             }
         )
-    document = {
+    numbers = {number for number, _ in live}
+    pages = (page for page in state.segment_pages() if segment_number(page.key) in numbers)
+    document: dict[str, Any] = {
         "version": VERSION,
         "segments": segments,
-        "pages": {state.index(page.key): _page_form(state, page) for page in state.segment_pages()},
+        "pages": {state.index(page.key): _page_form(state, page) for page in pages},
         "nextIndex": max((state.counters[number].next for number, _ in live), default=1) - 1,
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
     if outdated := state.outdated_error():  # it may mix two states
         raise outdated
-    return format_json(document)
+    if not private:
+        for form in document["pages"].values():
+            if form.get("standin") not in document["pages"]:
+                form.pop("standin", None)
+    return document
 
 
 def _page_form(state: State, page: PageRecord) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the bytes of the store. Other pages may repeat the content: chapters that were a
 summaries of it. These are renamed and summarised again, and their old words are removed from the history too.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,9 +30,9 @@ from quire.core.records import (
     encode_record,
 )
 from quire.core.state import State
-from quire.errors import Busy, InvalidOperation, InvalidValue, StorageFailure
+from quire.errors import InvalidOperation, InvalidValue
 from quire.model.pages import Form, Mark, PageIndex
-from quire.search.indexing import PURGE, get_index
+from quire.search.indexing import PURGE
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -44,13 +44,12 @@ from quire.storage.base import (
     Delete,
     Family,
     Put,
-    Storage,
-    SupportsScrub,
 )
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_not_waiting, pinned_error
+from quire.system.scrubbing import scrub_bytes
 
 _BLANK = "[purged]"
 
@@ -108,11 +107,11 @@ class Traces:
     summaries that may repeat their words. `bodies` and `numbers` are the texts and messages to delete.
     """
 
-    def __init__(self, history: PageHistory, keys: Iterable[int]) -> None:
+    def __init__(self, history: PageHistory, keys: Iterable[int], *, derived: bool = True) -> None:
         self.history = history
         self.state = history.state
         self.keys = _closure(keys, lambda key: (*history.moved.get(key, ()), *history.below.get(key, ())))
-        direct = [key for purged in self.keys for key in self._derived_from(purged)]
+        direct = [key for purged in self.keys for key in self._derived_from(purged)] if derived else ()
         self.derived = _closure(direct, self._derived_from) - self.keys
         own = [header for key in self.keys for header in history.headers.get(key, ())]
         repeated = [header for key in self.derived for header in history.headers.get(key, ())]
@@ -218,16 +217,30 @@ def _deepest_first(plan: Plan, keys: Iterable[int]) -> list[int]:
     return sorted(depths, key=lambda key: (-depths[key], key))
 
 
+def forget_pages(plan: Plan, keys: Collection[int]) -> None:
+    """Plan to remove pages with their earlier versions in the journal. Chapters and summaries of them stay."""
+    plan.omits_previous = True
+    traces = Traces(PageHistory(plan.state), keys, derived=False)
+    for key in sorted(traces.keys):
+        page = plan.page(key)
+        plan.remove(key, page.moved_to if isinstance(page, Gone) else -1)
+    _erase_records(plan, traces)
+
+
 def _erase(plan: Plan, traces: Traces) -> int:
     """Plan the writes to records that only a purge changes; return how many journal entries are among them."""
-    state = plan.state
-    storage, context = state.storage, state.context
-    numbering = state.numbering()
+    numbering = plan.state.numbering()
     gone = sorted(number for number in traces.numbers if numbering.index(number) is not None)
     plan.destroyed_messages.update(gone)
     if gone:
         old = plan.note(PURGED)
         plan.put_note(PURGED, gaps=merge_gaps(old.gaps if old else (), gone))
+    return _erase_records(plan, traces)
+
+
+def _erase_records(plan: Plan, traces: Traces) -> int:
+    """Plan to erase texts, vectors, calls and earlier versions; return how many journal entries are rewritten."""
+    storage, context = plan.state.storage, plan.state.context
     kept = {page.header.body for page in plan.segment_pages()}  # a fork may have the same text on another page
     bodies = traces.bodies | traces.history.unreferenced_bodies()
     plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
@@ -238,7 +251,6 @@ def _erase(plan: Plan, traces: Traces) -> int:
         if left != pages:
             value = encode_record(record.key, left)
             plan.erasures.append(Put(CALL, record.key, value) if left else Delete(CALL, record.key))
-    plan.erase_tails(traces.keys | traces.derived, set(range(state.next_message)) - traces.numbers)
     entries = 0
     for record in storage.scan(context, JOURNAL):
         entry = decode_entry(record.key, record.value)
@@ -330,21 +342,21 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         found[:0] = _find_in_relatives(engine, mine)
         share_traces([traces for _, traces in found])
     pages = () if mine.is_empty() else tuple(state.index(key) for key in sorted(mine.keys))
-    done = [(one, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
-    for one, plan, _ in done:  # this context last: after an interruption, the same call completes the rest
+    done = [(one, traces, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
+    for one, traces, plan, _ in done:  # this context last: after an interruption, the same call completes the rest
+        # planned now: contexts that share a message of a dropped context change the same record, one after the other
+        plan.erase_tails(traces.keys | traces.derived, set(range(one.state.next_message)) - traces.numbers)
         one.commit(plan, PURGE)
         one.reload()
-    names = [one.state.context for one, _, _ in done]
+    names = [one.state.context for one, *_ in done]
     everywhere = [one.state.context for one, _ in found]
-    for name in everywhere:
-        get_index(state.storage, name)
-    problem = scrub(state.storage, everywhere)
+    problem = " ".join(left.text for left in scrub_bytes(state.storage, everywhere))
     return Purged(
         seq=engine.state.version,
         pages=pages,
         texts=len(mine.bodies),
         messages=len(mine.numbers),
-        entries=sum(entries for _, _, entries in done),
+        entries=sum(entries for *_, entries in done),
         contexts=tuple(reversed(names)),
         scrubbed=not problem,
         problem=problem,
@@ -379,13 +391,3 @@ def _relatives(state: State) -> Iterator[str]:
             other = decode_head(head.value)
             if family in (other.family, other.identity):
                 yield name
-
-
-def scrub(storage: Storage, contexts: Sequence[str]) -> str:
-    """Clear the storage of deleted bytes; return the reason if that was not possible, else ""."""
-    if not isinstance(storage, SupportsScrub):
-        return ""
-    try:
-        return storage.scrub(contexts) or ""
-    except (Busy, StorageFailure) as error:
-        return str(error)

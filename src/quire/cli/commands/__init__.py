@@ -60,6 +60,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("migrate", "copy", "copy contexts to another store and verify them"),
         CommandRow("doctor", "maintain", "check a store and repair what can be repaired safely"),
         CommandRow("purge", "maintain", "delete pages permanently, with every trace of them"),
+        CommandRow("erase", "maintain", "remove a context with its forks and every byte of them"),
         CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
         CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
         CommandRow("completion", "completion", "print the completion script for a shell"),

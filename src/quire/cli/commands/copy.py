@@ -10,12 +10,17 @@ import quire
 from quire.cli.command import CONTEXT, STORE, STORE_HELP, argument, command, existing_name, open_context
 from quire.cli.terminal import Output, Progress, Values, count_of
 from quire.errors import InvalidOperation, StorageFailure
+from quire.maintenance.person_copy import format_context
 from quire.providers import format_messages
 from quire.storage.urls import mask_address
 
 _STDOUT = "-"
-_FORMATS = ("quire", "json", "openai", "anthropic", "responses")
-_FORMAT_HELP = "quire: everything with its history; json: the pages as a document; others: the conversation as messages"
+_WHOLE = ("quire", "json", "html")
+_FORMATS = (*_WHOLE, "openai", "anthropic", "responses")
+_FORMAT_HELP = (
+    "quire: everything with its history; json, html: a copy for a person, without PRIVATE segments; others: the"
+    " conversation as messages"
+)
 
 
 @command(
@@ -28,18 +33,19 @@ _FORMAT_HELP = "quire: everything with its history; json: the pages as a documen
         "quire export agent.db - --format openai | jq -r .role",
         "quire export agent.db agent.json --format json --overwrite",
     ),
-    about="The import command reads the formats quire and json as a whole context.",
+    about="The import command reads the formats quire and json as a context.",
 )
 def run_export(options: argparse.Namespace, out: Output) -> None:
     values: Values = {"format": options.format, "file": options.file}
-    if options.format == "quire":
-        if options.file == _STDOUT:
-            raise InvalidOperation("The format 'quire' is binary and cannot go to standard output: name a file.")
+    if options.format == "quire" and options.file == _STDOUT:
+        raise InvalidOperation("The format 'quire' is binary and cannot go to standard output: name a file.")
+    if options.format in _WHOLE and options.file != _STDOUT:
         with quire.Library(options.where, create=False) as library, Progress("Writing") as progress:
             name = existing_name(library, options)
             done = library.export(
                 name,
                 options.file,
+                format=options.format,
                 overwrite=options.overwrite,
                 progress=lambda at: progress.at(at.records, "records"),
             )
@@ -56,9 +62,9 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
 
 
 def _encode_context(context: quire.Context, form: str) -> bytes:
-    """Return a context as a JSON document, or its messages in a provider's form as JSON Lines."""
-    if form == "json":
-        return context.pages.marshal() + b"\n"
+    """Return a copy for a person, or the messages in a provider's form as JSON Lines."""
+    if form == "json" or form == "html":
+        return format_context(context.pages.storage, context.name, form)[0]
     messages = list(context.messages())
     values = format_messages(messages, form)  # type: ignore[arg-type]
     if form == "anthropic":

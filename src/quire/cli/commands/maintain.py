@@ -1,15 +1,18 @@
-"""Commands that maintain a store: doctor, purge."""
+"""Commands that maintain a store: doctor, purge, erase."""
 
 import argparse
 import sys
+from collections.abc import Iterable
 from itertools import count
 
+import quire
 from quire import Context
 from quire.cli.command import CONTEXT, STORE, argument, command, open_context
 from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
 from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
 from quire.model.pages import ContentsPage
+from quire.storage.base import no_such_context
 from quire.storage.urls import mask_address
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -79,13 +82,45 @@ def run_purge(options: argparse.Namespace, out: Output) -> int | None:
 
 
 def _confirm(context: Context, indices: list[str], out: Output) -> None:
-    """Ask the user to confirm. Raises `InvalidOperation` without a terminal, or if the answer is not yes."""
-    pages = [context.pages.get_page(index) for index in indices]
-    if out.json or not sys.stdin.isatty():
-        raise InvalidOperation("A purge, and every entry before it, cannot be undone: add --yes to confirm.")
-    for page in pages:
+    """Show the pages and ask the user to confirm. Raises like `_ask`."""
+    lines = []
+    for page in (context.pages.get_page(index) for index in indices):
         below = f" with {count_of(page.child_count, 'page')} in it" if isinstance(page, ContentsPage) else ""
-        out.line(f"{out.paint.cyan(page.index)} {escape_control(page.name)}{below}")
-    out.line("A purge cannot be undone, and neither can any entry before it. Type yes to continue:")
+        lines.append(f"{out.paint.cyan(page.index)} {escape_control(page.name)}{below}")
+    _ask("A purge, and every entry before it, cannot be undone", lines, out)
+
+
+def _ask(warning: str, lines: Iterable[str], out: Output) -> None:
+    """Ask the user to confirm. Raises `InvalidOperation` without a terminal, or if the answer is not yes."""
+    if out.json or not sys.stdin.isatty():
+        raise InvalidOperation(f"{warning}: add --yes to confirm.")
+    for line in lines:
+        out.line(line)
+    out.line(f"{warning}. Type yes to continue:")
     if sys.stdin.readline().strip().lower() != "yes":
-        raise InvalidOperation("Nothing was purged.")
+        raise InvalidOperation("Nothing was removed.")
+
+
+@command(
+    STORE,
+    argument("name", metavar="NAME", help="the context to erase"),
+    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    argument("--no-forks", action="store_true", help="refuse if the context has forks"),
+    examples=("quire erase agent.db support-42", "quire erase agent.db support-42 --yes --json | jq .remains"),
+    about="It removes the context and its forks with their history, and rewrites the store without their bytes. It"
+    " reports what it cannot reach. The exit code is 1 if bytes are left in the store.",
+)
+def run_erase(options: argparse.Namespace, out: Output) -> int | None:
+    with quire.Library(options.where, create=False) as library:
+        if not options.yes:
+            if not library.exists(options.name):
+                raise no_such_context(library.storage, options.name, repr(mask_address(options.where)))
+            _ask("An erasure cannot be undone", [out.paint.cyan(escape_control(options.name))], out)
+        done = library.erase(options.name, forks=not options.no_forks)
+    records = count_of(sum(done.reached.values()), "record")
+    out.result(
+        done,
+        f"erased {', '.join(map(escape_control, done.contexts))}: {records}",
+        *(f"   {out.paint.yellow('not reached')}: {escape_control(left.text)}" for left in done.remains),
+    )
+    return None if done.scrubbed else 1

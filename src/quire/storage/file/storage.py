@@ -184,9 +184,12 @@ class FileStorage:
         remedy = "Look at it, then remove it."
         return Symptom("no_context", "note", folder.name, text, remedy)
 
-    def scrub(self, contexts: Sequence[str]) -> None:
-        """Rewrite the logs and the readable files of these contexts with their current records only."""
-        for context in contexts:
+    def scrub(self, contexts: Sequence[str] | None) -> None:
+        """Rewrite the logs and the readable files of these contexts with their current records only.
+
+        Remove what is left of dropped contexts.
+        """
+        for context in self.contexts() if contexts is None else contexts:
             folder = self._folder(context)
             with self._lock, _errors(self.path):
                 self._check_open()
@@ -200,6 +203,9 @@ class FileStorage:
                             log = self._log(context)
                         if log is not None:
                             log.mirror()
+        with self._lock, _errors(self.path):
+            for trash in self.path.glob(".dropped-*"):
+                _remove(trash, strict=True)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["FileStorage"]:
@@ -329,10 +335,11 @@ def _read_log(folder: Path, context: str) -> ContextLog | None:
     return log
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: Path, *, strict: bool = False) -> None:
     from shutil import rmtree  # deferred: the import is slow
 
-    rmtree(folder, ignore_errors=True)
+    with suppress(FileNotFoundError):  # another process removes it too
+        rmtree(folder, ignore_errors=not strict)
 
 
 @contextmanager

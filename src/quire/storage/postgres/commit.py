@@ -38,6 +38,8 @@ _DELETE: Final = """deleted AS (DELETE FROM {q}.record USING moved, {rows}
     WHERE record.context = moved.id AND record.family = new.family AND record.key = new.key)"""
 _TYPES: Final = {"family": "smallint", "key": "bigint", "grp": "bigint", "ord": "bytea", "value": "bytea"}
 
+_IMMUTABLE_CODES: Final = frozenset(CODES[family] for family in IMMUTABLE)
+
 Row = tuple[Any, ...]
 Sql = tuple[str, list[Any]]
 """A statement and its values."""
@@ -54,6 +56,11 @@ class Changes(Struct):
     @property
     def size(self) -> int:
         return sum(len(row[3]) + len(row[4]) for row in self.puts) + sum(len(row[2]) for row in self.patches)
+
+    @property
+    def rewritten(self) -> list[Row]:
+        """The patches of immutable records, which may belong to a dropped context."""
+        return [row for row in self.patches if row[0] in _IMMUTABLE_CODES]
 
     @property
     def rows(self) -> int:

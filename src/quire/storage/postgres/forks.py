@@ -57,6 +57,10 @@ _IS_NAMED: Final = "SELECT 1 FROM {q}.context WHERE id = %s"
 _ERASE: Final = """INSERT INTO {q}.gone (context, family, key) SELECT %s, %s, key FROM unnest(%s::bigint[]) AS key
     ON CONFLICT DO NOTHING"""
 _DELETE: Final = "DELETE FROM {q}.record WHERE context = %s AND family = %s AND key = ANY(%s::bigint[])"
+_REWRITE: Final = "UPDATE {q}.record SET value = %s WHERE context = %s AND family = %s AND key = %s"
+_DROPPED: Final = """SELECT DISTINCT origin FROM {q}.shared
+    WHERE NOT EXISTS (SELECT 1 FROM {q}.context WHERE context.id = origin)"""
+_SHARED_FAMILIES: Final[dict[int, Family]] = {CODES[family]: family for family in IMMUTABLE}
 _RELATED: Final = """WITH RECURSIVE related AS (
         SELECT unnest(%s::bigint[]) AS id UNION SELECT shared.id FROM related JOIN {q}.shared ON origin = related.id)
     SELECT id, EXISTS (SELECT 1 FROM {q}.context WHERE context.id = related.id) FROM related"""
@@ -103,6 +107,17 @@ class ForkSharing(ForkLineage):
                 db.execute(self._sql(_ERASE), (number, CODES[family], shared))
             db.execute(self._sql(_DELETE), (number, CODES[family], [key for key in keys if key >= bound]))
 
+    def rewrite(self, db: "Db", number: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Give immutable records of dropped origins new values, for all forks that share them.
+
+        An origin that still exists changes its records itself.
+        """
+        for code, key, value in rows:
+            owner = self.owner(number, _SHARED_FAMILIES[code], key)
+            if owner != number and not db.execute(self._sql(_IS_NAMED), (owner,)).fetchone():
+                db.execute(self._sql(_LOCK_LINE), (owner,))
+                db.execute(self._sql(_REWRITE), (value, owner, code, key))
+
     def clear(self, db: "Db", number: int) -> None:
         """Remove all records of a dropped context, except those that forks still read."""
         for sql in CLEAR_SEARCH:
@@ -124,16 +139,19 @@ class ForkSharing(ForkLineage):
                 return
 
     def sweep_unread(self, db: "Db", numbers: Sequence[int]) -> None:
-        """Remove the immutable records that every context that shares them has deleted, related to these contexts."""
+        """Remove the immutable records that every context that shares them deleted.
+
+        They are related to these contexts, or belong to dropped ones.
+        """
         roots = [line[-1][0] if (line := self.lineage(number)) else number for number in numbers]
+        roots += [row[0] for row in db.execute(self._sql(_DROPPED)).fetchall()]
         related = db.execute(self._sql(_RELATED), (roots,)).fetchall()
         named = [number for number, is_named in related if is_named]
-        families = {CODES[family]: family for family in IMMUTABLE}
         gone: dict[tuple[int, int, int], list[int]] = {}
         for number, code, key in db.execute(self._sql(_GONE), (named,)).fetchall():
-            gone.setdefault((self.owner(number, families[code], key), code, key), []).append(number)
+            gone.setdefault((self.owner(number, _SHARED_FAMILIES[code], key), code, key), []).append(number)
         for (owner, code, key), erased in gone.items():
-            if all(number in erased for number in named if self.owner(number, families[code], key) == owner):
+            if all(number in erased for number in named if self.owner(number, _SHARED_FAMILIES[code], key) == owner):
                 db.execute(self._sql(_LOCK_LINE), (owner,))
                 db.execute(self._sql(_DELETE), (owner, code, [key]))
                 db.execute(self._sql(_UNERASE), (erased, code, key))

@@ -80,8 +80,9 @@ _MAX_PREFETCH: Final = 128
 """The most small records that are read together with a head."""
 _MAX_NUMBERS: Final = 200_000
 _AFTER_SCRUB: Final = (
-    "No row holds the deleted data any more, but PostgreSQL keeps old versions of rows in its files. VACUUM FULL by the"
-    " owner of the tables removes them. The write-ahead log and replicas drop them later."
+    "No row holds the deleted data any more, but PostgreSQL keeps old versions of rows in its files, and samples of"
+    " values in its statistics. VACUUM (FULL, ANALYZE) by the owner of the tables removes both; the samples only if a"
+    " table has other rows. The write-ahead log, replicas and old rows of pg_statistic go later."
 )
 
 
@@ -206,12 +207,12 @@ class PostgresStorage:
         check_context_name(context)
         changes = merge_writes(commit.writes)
         self._check_own(context, commit)
-        commit_id = urandom(16)
+        commit_id, rewritten = urandom(16), changes.rewritten
 
         def write(db: "Db") -> int | None:
             limited = db.prepare_threshold is None  # a session behind a proxy has no lock timeout
             statements = list(self._builder.statements(context, commit, commit_id, changes, limited=limited))
-            if len(statements) == 1 and not changes.erased:
+            if len(statements) == 1 and not changes.erased and not rewritten:
                 row = db.execute(*statements[0]).fetchone()
                 return row[0] if row else None
             with self._session.transaction(db):
@@ -222,6 +223,7 @@ class PostgresStorage:
                     db.execute(sql, values)
                 if changes.erased:
                     self._sharing.erase(db, row[0], changes.erased)
+                self._sharing.rewrite(db, row[0], rewritten)
                 return int(row[0])
 
         number = self._session.write_once(write, lambda db: self._find_commit(db, context, commit, commit_id))
@@ -312,12 +314,13 @@ class PostgresStorage:
 
         return [*examine_records(self._session, repair=repair), *examine_search(self._session, repair=repair)]
 
-    def scrub(self, contexts: Sequence[str]) -> str:
+    def scrub(self, contexts: Sequence[str] | None) -> str:
         """Remove shared records that no context reads any more, so that no row holds what these contexts deleted.
 
         Return what only an administrator of the server can do afterwards.
         """
-        numbers = [number for context in contexts if (number := self._number(context))]
+        names = self.contexts() if contexts is None else contexts
+        numbers = [number for context in names if (number := self._number(context))]
         self._session.transact(lambda db: self._sharing.sweep_unread(db, numbers))
         return _AFTER_SCRUB
 

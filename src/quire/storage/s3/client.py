@@ -116,6 +116,15 @@ class Objects:
 
         self._retry("put", key, lambda: obstore.put(self._store, self._prefix + key, data, use_multipart=False))
 
+    def has_versions(self, key: str) -> bool:
+        """Write an empty object and remove it; return whether the bucket gave it a version."""
+        import obstore
+
+        path = self._prefix + key
+        made = self._retry("put", key, lambda: obstore.put(self._store, path, b"", use_multipart=False))
+        self.delete([key])
+        return made.get("version") not in (None, "", "null")
+
     def create(self, key: str, data: bytes) -> str:
         """Write an object that must not exist and return its tag. One attempt.
 

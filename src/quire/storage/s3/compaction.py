@@ -325,7 +325,7 @@ def _find_unneeded(
         if key.removeprefix(folder or "") not in needed and is_expired(each, covered, head, now, grace)
     ]
     for other in group_incarnations(each for each in listed if each.key not in own):
-        if other.is_dropped and _is_older(other.modified, now, max(grace, PENDING_SECONDS)):
+        if other.is_dropped and (grace <= 0 or _is_older(other.modified, now, max(grace, PENDING_SECONDS))):
             unneeded += other.keys()
     return unneeded
 

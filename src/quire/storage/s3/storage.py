@@ -55,6 +55,10 @@ from quire.storage.s3.snapshot import Snapshot
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]
 _ATTEMPTS: Final = 4
+_OLD_VERSIONS: Final = (
+    "No object holds the deleted data any more, but the bucket has versioning and keeps deleted and replaced objects."
+    " Its owner can delete them; a lifecycle rule (NoncurrentVersionExpiration) deletes old versions."
+)
 
 
 class S3Storage:
@@ -262,14 +266,18 @@ class S3Storage:
             return len(self._compactor.collect_all(self.contexts(), grace))
         return self._compactor.collect(self._state(context), grace)
 
-    def scrub(self, contexts: Sequence[str]) -> None:
+    def scrub(self, contexts: Sequence[str] | None) -> str | None:
         """Remove all that was deleted or overwritten in these contexts from the bucket. Raises `Busy`.
 
-        A bucket with versioning keeps old versions.
+        A bucket with versioning keeps old versions; then return what its owner can do.
         """
-        for context in contexts:
+        for context in self.contexts() if contexts is None else contexts:
             self.compact(context)
-            self.collect(context, grace_seconds=0)
+            if contexts is not None:
+                self.collect(context, grace_seconds=0)
+        if contexts is None:
+            self.collect(grace_seconds=0)
+        return _OLD_VERSIONS if self.objects.has_versions("probes/versions") else None
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Report objects that belong to no context. With `repair`, remove those that nothing needs."""

@@ -36,6 +36,15 @@ class ForkSharing(ForkLineage):
         sql = (ERASE if key < self._end_of_shared(number, family) else DELETE)[family]
         self._db.execute(sql, (number << KEY_BITS | key,))
 
+    def patched(self, number: int, family: Family, key: int) -> int:
+        """Return the context with the row that a patch changes: the own one, or that of a dropped origin for all forks.
+
+        An origin that still exists changes its rows itself.
+        """
+        owner = self.owner(number, family, key)
+        is_named = owner == number or self._db.execute("SELECT 1 FROM context WHERE id = ?", (owner,)).get
+        return number if is_named else owner
+
     def end_of(self, number: int, family: Family) -> int:
         """Return one above the largest key of a context in an immutable family, own or shared."""
         base = number << KEY_BITS

@@ -264,7 +264,7 @@ class SQLiteStorage:
         with self._lock:
             return examine_file(self._db, self._indexes, repair=repair)
 
-    def scrub(self, contexts: Sequence[str]) -> None:
+    def scrub(self, contexts: Sequence[str] | None) -> None:
         """Rewrite the file, so that no deleted or overwritten bytes of any context are left in it."""
         from quire.storage.sqlite.maintenance import scrub_file
 
@@ -323,7 +323,8 @@ class SQLiteStorage:
                     self._sharing.check_own(number, family, write.key)
                 execute(PUT[family], (row, write.value))
             elif isinstance(write, Patch):
-                execute(PATCH[family], (write.value, row))
+                owner = self._sharing.patched(number, family, write.key) if family in IMMUTABLE else number
+                execute(PATCH[family], (write.value, owner << KEY_BITS | write.key))
             elif family in IMMUTABLE:
                 self._sharing.delete(number, family, write.key)
             else:

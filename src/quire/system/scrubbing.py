@@ -1,0 +1,37 @@
+"""Scrubbing: erase the bytes of deleted records from a store, and say which bytes remain."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from quire.errors import Busy, StorageFailure
+from quire.search.indexing import refresh_index
+from quire.storage.base import Remainder, Storage, SupportsScrub
+
+COPIES: Final = Remainder(
+    "copies",
+    "Backups, exported and archived files, other stores, snapshots of the disk, your logs, and requests that were sent"
+    " to a provider keep their copies.",
+)
+NOT_SCRUBBED: Final = Remainder(
+    "not_scrubbed",
+    "The records are deleted, but the store may still hold their bytes until they are overwritten. Forks keep the texts"
+    " that they share. scrub() erases the bytes that no context reads.",
+)
+
+
+def scrub_bytes(storage: Storage, contexts: Sequence[str] | None) -> tuple[Remainder, ...]:
+    """Erase the deleted bytes of these contexts, or of all; return what is left of them in the store."""
+    if not isinstance(storage, SupportsScrub):
+        return ()
+    try:
+        for name in storage.contexts() if contexts is None else contexts:
+            refresh_index(storage, name)
+        left = storage.scrub(contexts)
+    except (Busy, StorageFailure) as error:
+        return (Remainder(error.code, str(error)),)
+    return (Remainder("server", left),) if left else ()
+
+
+def unscrubbed(storage: Storage) -> tuple[Remainder, ...]:
+    """Return what a removal leaves in a store that is not scrubbed."""
+    return (NOT_SCRUBBED,) if isinstance(storage, SupportsScrub) else ()
