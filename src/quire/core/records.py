@@ -152,10 +152,9 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
     distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
-    identity of the context at the origin of all forks. `budget` is the most tokens of a view; 0 if it was never set.
-    `layouts` is the number of layouts of segments, 0 before the first fold, so that they need not be read.
     identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
-    `fold_budget` is the budget of the last fold.
+    `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
+    fold, so that they need not be read.
     """
 
     format: int
