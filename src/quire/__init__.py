@@ -4,7 +4,11 @@
 the module of every other one. `quire.aio` is the same API for asyncio.
 """
 
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # at run time each name is imported when it is first used, so that the command line starts fast
@@ -123,3 +127,30 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULE_OF, *_SUBMODULES})
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module of quire. If the system cannot open its file, a call that needs it raises an error of quire."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        try:
+            super().exec_module(module)
+        except OSError as error:
+            from quire.errors import StorageFailure
+
+            raise StorageFailure(f"The module {self.name} cannot be loaded: {error}.") from error
+
+
+class _Finder:
+    """Finds the modules of quire, many of which are imported by the first call that needs them."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        found = PathFinder.find_spec(name, path, target) if name.startswith("quire.") else None
+        if found is not None and type(found.loader) is SourceFileLoader:
+            found.loader = _Loader(found.loader.name, found.loader.path)
+        return found
+
+
+if not any(getattr(finder, "__module__", None) == __name__ for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Finder)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import copy
+from errno import EACCES, EMFILE, ENFILE, EPERM, EROFS
 from pathlib import Path
 from struct import Struct as Layout
 from typing import NamedTuple
@@ -158,6 +159,9 @@ def has_gap(data: bytes, base: int) -> bool:
     return False
 
 
+UNWRITABLE = (EROFS, EACCES, EPERM)
+"""The errors of a file that can only be read."""
+_EXHAUSTED = (EMFILE, ENFILE)
 _TITLE = b"quire log 1 "
 _LOST = "log.lost-"
 """The beginning of the name of a file with the bytes after a gap; the rest is their offset in the log."""
@@ -177,7 +181,7 @@ class ContextLog:
         self._context = context
         self._path = folder / "log"
         self._title = _TITLE + json.dumps(context).encode() + b"\n"
-        self._descriptor: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor: int | None = _open_log(self._path, os.O_CREAT)
         self._identity = file_identity(os.fstat(self._descriptor))
         self._end = 0
         self.lost = 0
@@ -193,7 +197,7 @@ class ContextLog:
     def _file(self) -> int:
         """The open file. A parked log is opened again."""
         if self._descriptor is None:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+            self._descriptor = _open_log(self._path)
             if file_identity(os.fstat(self._descriptor)) != self._identity:
                 self.close()
                 raise StorageFailure(
@@ -418,7 +422,9 @@ def has_log(folder: Path) -> bool:
             first = log.readline(4_096)
             size = os.fstat(log.fileno()).st_size - len(first)
             return first.startswith(_TITLE) and holds_frame(log.read(FRAME_HEAD), size)
-    except OSError:
+    except OSError as error:
+        if error.errno in _EXHAUSTED:  # this does not say that there is no log
+            raise
         return False
 
 
@@ -457,7 +463,11 @@ def context_in(folder: Path) -> str | None:
     for read in (_name_in_log, _name_in_stamp):  # the folder of a long name ends with a hash
         try:
             found = read(folder)
-        except (OSError, ValueError, TypeError, KeyError):
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                raise
+            continue
+        except (ValueError, TypeError, KeyError):
             continue
         if file_name(found) == folder.name:
             return found
@@ -471,6 +481,16 @@ def _name_in_log(folder: Path) -> str:
 
 def _name_in_stamp(folder: Path) -> str:
     return str(json.loads((folder / "stamp.json").read_bytes())["context"])
+
+
+def _open_log(path: Path, flags: int = 0) -> int:
+    """Open a log for writing; only for reading if its file system or its permissions do not allow more."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _read(file: int, offset: int) -> bytes:

@@ -15,10 +15,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from errno import EROFS
 from pathlib import Path
 from threading import RLock
 
-from quire.errors import Busy, Corrupt, StorageClosed, StorageFailure
+from quire.errors import Busy, Corrupt, ReadOnly, StorageClosed, StorageFailure
 from quire.storage.base import (
     MAX_KEY,
     Commit,
@@ -33,6 +34,7 @@ from quire.storage.base import (
     fork_by_copy,
 )
 from quire.storage.file.log import (
+    UNWRITABLE,
     ContextLog,
     Position,
     context_in,
@@ -136,7 +138,9 @@ class FileStorage:
                 name: folder for folder in self._folders() if (name := context_in(folder)) is not None and name > after
             }
         for name in sorted(named):
-            if has_log(named[name]) or has_traces(named[name]):  # report a context without its log too
+            with _errors(self.path):
+                is_context = has_log(named[name]) or has_traces(named[name])  # report a context without its log too
+            if is_context:
                 yield name
 
     def drop(self, context: str) -> None:
@@ -221,7 +225,7 @@ class FileStorage:
         with self._lock:
             self._closed = True
             for context, log in self._logs.items():
-                with suppress(OSError, Busy), _file_lock(self._folder(context), 0):
+                with suppress(OSError, Busy, ReadOnly), _file_lock(self._folder(context), 0):
                     if log.is_current():  # otherwise the stamp would describe a log that was replaced
                         log.stamp()
                 log.close()
@@ -255,7 +259,7 @@ class FileStorage:
             if log is None:
                 return None
             self._cache(context, log)
-            with suppress(Busy, FileNotFoundError), _file_lock(self._folder(context), 0):
+            with suppress(Busy, ReadOnly, FileNotFoundError), _file_lock(self._folder(context), 0):
                 log.catch_up()
                 log.check_end()
                 log.mirror()  # a writer that holds the lock does it itself
@@ -347,7 +351,10 @@ def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
     """Hold the lock of a context between processes. The kernel releases it if the process dies."""
     deadline = time.monotonic() + seconds
     while True:
-        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise ReadOnly(f"{str(folder)!r} is read-only: {error}.") if error.errno in UNWRITABLE else error from error
         try:
             _wait_for(file, deadline, folder)
             if _is_at(file, folder / "lock"):
@@ -381,4 +388,6 @@ def _errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == EROFS:
+            raise ReadOnly(f"{str(path)!r} is read-only: {error}.") from error
         raise StorageFailure(f"{str(path)!r}: {error}.") from error

@@ -4,6 +4,7 @@ Numbers of dropped contexts are never used again, so a stale handle only gets `C
 immutable records (see `sqlite.forks`).
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -71,8 +72,8 @@ class SQLiteStorage:
     """Records in one SQLite file. Several processes and threads can share it.
 
     With `durability="normal"` a commit survives `kill -9`; with `"full"` it survives power loss too. `Busy` is raised
-    if another writer holds the lock longer than `busy_seconds`. With `read_only` the file is never written; if its
-    folder cannot be written either, later commits of other processes may be invisible.
+    if another writer holds the lock longer than `busy_seconds`. With `read_only`, or on a read-only file system, the
+    file is never written; if its folder cannot be written either, later commits of other processes may be invisible.
     """
 
     def __init__(
@@ -85,23 +86,27 @@ class SQLiteStorage:
     ) -> None:
         self.path = check_path(path)
         self.durability = check_durability(durability)
-        self._read_only = read_only
         self._lock = StorageLock(self.path)
         self._numbers: dict[str, int] = {}
         with self._lock:
             try:
-                limit = int(busy_seconds * 1_000)
-                self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
-            except apsw.CantOpenError as error:
-                why = "it is a folder; file:DIR opens one" if self.path.is_dir() else f"{error}; does its folder exist?"
-                raise StorageFailure(f"Cannot open {str(self.path)!r}: {why}") from error
-            self._sharing = ForkSharing(self._db)
-            self._write = self._db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
-            try:
-                self._prepare(busy_seconds, read_only)
-            except BaseException:
-                self._db.close()
-                raise
+                self._open(busy_seconds, read_only)
+            except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
+                if read_only or not _is_unwritable(self.path):
+                    raise _cannot_open(self.path, error) from error
+                self._open(busy_seconds, read_only=True)
+
+    def _open(self, busy_seconds: float, read_only: bool) -> None:
+        self._read_only = read_only
+        limit = int(busy_seconds * 1_000)
+        self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
+        self._sharing = ForkSharing(self._db)
+        self._write = self._db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
+        try:
+            self._prepare(busy_seconds, read_only)
+        except BaseException:
+            self._db.close()
+            raise
 
     def head(self, context: str) -> Head | None:
         check_context_name(context)
@@ -420,7 +425,32 @@ def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
         db.execute("SELECT 1 FROM sqlite_schema").fetchone()
         return db
     except (apsw.CantOpenError, apsw.ReadOnlyError):
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists() and log.stat().st_size:  # an immutable file is read without it
+            raise StorageFailure(
+                f"{str(path)!r} has newer commits in {log.name!r}, which cannot be read in a read-only folder."
+                " Copy both files to a writable folder."
+            ) from None
         return apsw.Connection(f"{url}?immutable=1", flags=flags)
+
+
+def _is_unwritable(path: Path) -> bool:
+    """Return whether a file exists and its folder cannot be written to."""
+    return path.is_file() and not os.access(path.absolute().parent, os.W_OK)
+
+
+def _cannot_open(path: Path, error: apsw.Error) -> StorageFailure:
+    """Return the error for a file that SQLite cannot open, with the reason that the system gives."""
+    if path.is_dir():
+        return StorageFailure(f"Cannot open {str(path)!r}: it is a folder; file:DIR opens one")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        reason = str(error)
+    except FileNotFoundError:
+        reason = f"{error}; does its folder exist?"
+    except OSError as found:
+        reason = str(found)
+    return StorageFailure(f"Cannot open {str(path)!r}: {reason}")
 
 
 def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
