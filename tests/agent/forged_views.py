@@ -317,7 +317,7 @@ class Oracle:
         title = first[len(self._key) + 3 :]
         if title.startswith(("Budget: ", "Recalled from earlier:")) or title[:1].isdigit():
             assert not _MARK.search(first), f"a forged head: {first!r}"
-        elif title != "Folded earlier:":
+        elif title not in ("Folded earlier:", "More segments:"):
             about = _ENTRY.match(title) or re.match(r"(?:Opened|Note) \[([a-z0-9_-]+)\] ", title)
             segment = re.match(r"(?:New in )?([a-z0-9_]+): ", title)
             assert about or segment, f"a forged head: {first!r}"

@@ -1,14 +1,22 @@
 """Layout outside the conversation: gathered lines, capacities, what comes back, and how everything is reached."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import quire
 from quire import Context, check_legal
+from quire.core.reader import Reader
 from quire.storage.base import LAYOUT, SHEET
 from quire.storage.memory import MemoryStorage
+from quire.view import segments
+from quire.view.draw import PartBuilder
+from quire.view.parts import ViewPart
+from quire.view.renderer import Renderer
+from quire.view.segments import draw_segment
 from quire.windows.apps import Todo
 
 RUN = re.compile(r"^\s*\[([^\s\]]+)")
@@ -35,7 +43,7 @@ def steps_to(ctx: Context, wanted: str) -> int:
         shown = [match[1] for line in answer.splitlines() if (match := RUN.match(line))]
         if wanted in shown:
             return steps + 1
-        index = next(one for one in shown if _holds(ctx, one, wanted))
+        index = [one for one in shown if _holds(ctx, one, wanted)][-1]  # a run below its segment is nearer
         steps += 1
     raise AssertionError(f"{wanted} is not reached in {MOST_STEPS} steps")
 
@@ -54,43 +62,52 @@ def _holds(ctx: Context, index: str, wanted: str) -> bool:
     return first in order and last in order and order.index(first) <= order.index(above[-1]) <= order.index(last)
 
 
-@pytest.mark.parametrize("budget", [2_000, 8_000, 128_000])
+def check_reach(ctx: Context, pages: Iterable[str]) -> None:
+    steps = {}
+    for page in pages:
+        ctx.user(f"Read {page}.")  # the calls of one turn are limited
+        steps[page] = steps_to(ctx, page)
+    assert max(steps.values()) <= MOST_STEPS
+
+
+BUDGETS = pytest.mark.parametrize("budget", [2_000, 8_000, 128_000])
+
+
+@BUDGETS
 def test_any_number_of_notes_fits_and_every_one_is_reached(budget: int, request: pytest.FixtureRequest) -> None:
-    count = 100_000 if request.config.getoption("--long") else 1_500
+    count, tries = (100_000, 200) if request.config.getoption("--long") else (1_500, 10)
     ctx = quire.open("memory:", budget=budget)
     ctx.system("You are careful.")
     add_notes(ctx, count)
     ctx.user("Which pump leaks?")
     check_view(ctx, budget)
-    for number in (1, count // 3, count):
-        assert steps_to(ctx, f"mem-{number}") <= MOST_STEPS
+    random = Random(20)
+    check_reach(ctx, (f"mem-{number}" for number in {1, count, *random.sample(range(1, count), tries)}))
     assert ctx.check() == []
 
 
-@pytest.mark.parametrize("budget", [2_000, 8_000])
+@BUDGETS
 def test_folders_gather(budget: int, request: pytest.FixtureRequest) -> None:
-    folders, inside = (1_000, 50) if request.config.getoption("--long") else (60, 20)
+    folders, inside, tries = (1_000, 50, 200) if request.config.getoption("--long") else (60, 20, 10)
     ctx = quire.open("memory:", budget=budget)
     for number in range(folders):
         add_notes(ctx, inside, ctx.pages.create_contents_page(f"folder {number}", "", "mem-0"))
     ctx.user("Hello")
     check_view(ctx, budget)
-    last = next(iter(ctx.pages.children("mem-0", limit=1))).index
-    for page in (ctx.pages.children(last)[0].index, list(ctx.pages.children("mem-0"))[-1].index):
-        assert steps_to(ctx, page) <= MOST_STEPS
+    last = folders * (inside + 1)
+    check_reach(ctx, (f"mem-{number}" for number in {2, last, *Random(20).sample(range(1, last), tries)}))
 
 
-@pytest.mark.parametrize("budget", [2_000, 8_000])
+@BUDGETS
 def test_segments_gather(budget: int, request: pytest.FixtureRequest) -> None:
-    count = 300 if request.config.getoption("--long") else 60
+    count, tries = (300, 100) if request.config.getoption("--long") else (60, 10)
     ctx = quire.open("memory:", budget=budget)
     for number in range(count):
         ctx.pages.add_segment(quire.Segment(id=f"s{number}", name=f"Segment {number}"))
         add_notes(ctx, 3, f"s{number}-0")
     ctx.user("Hello")
     check_view(ctx, budget)
-    for number in (0, count // 2, count - 1):
-        assert steps_to(ctx, f"s{number}-2") <= MOST_STEPS
+    check_reach(ctx, (f"s{number}-2" for number in {0, count - 1, *Random(20).sample(range(count), tries)}))
 
 
 def test_an_agent_that_writes_many_notes_a_turn_goes_on() -> None:
@@ -140,6 +157,54 @@ def test_expanding_a_page_that_is_a_line_opens_it() -> None:
     ctx.agent.expand_details("mem-7")
     shown = {page.index: page.granularity for page in check_view(ctx, 2_000).pages}
     assert shown["mem-7"] == "whole"
+
+
+def test_undo_of_an_opened_line_says_why_it_is_refused() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    add_notes(ctx, 300)
+    ctx.user("Hello")
+    check_view(ctx, 2_000)
+    ctx.pages.expand("mem-5")
+    opened, before = ctx.seq, check_view(ctx, 2_000).openai()
+    with pytest.raises(quire.InvalidOperation, match=r"it only opened 'mem-5'.*hide\('mem-5'\)"):
+        ctx.undo(opened)
+    assert check_view(ctx, 2_000).openai() == before
+
+
+def test_an_edit_draws_only_its_own_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = quire.open("memory:", budget=8_000)
+    for number in range(20):
+        ctx.pages.add_segment(quire.Segment(id=f"s{number}", name=f"Segment {number}"))
+        add_notes(ctx, 3, f"s{number}-0")
+    ctx.user("Hello")
+    check_view(ctx, 8_000)
+    drawn: list[int] = []
+
+    def draw(reader: Reader, builder: PartBuilder, number: int, most: int | None = None) -> ViewPart | None:
+        drawn.append(number)
+        return draw_segment(reader, builder, number, most)
+
+    monkeypatch.setattr(segments, "draw_segment", draw)
+    ctx.pages.set_detail("s7-2", "Another text.")
+    view = check_view(ctx, 8_000)
+    assert "Another text." in str(view.openai())
+    assert len(drawn) == 1
+    assert quire.open(ctx.pages.storage).render(preview=True).openai() == view.openai()
+
+
+def test_the_line_of_gathered_segments_counts_for_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    for number in range(40):
+        ctx.pages.add_segment(quire.Segment(id=f"s{number}", name=f"Segment {number}", max_capacity=20))
+        add_notes(ctx, 3, f"s{number}-0")
+    ctx.user("Hello")
+    assert "More segments" in str(check_view(ctx, 2_000).openai())
+    plans: list[object] = []
+    monkeypatch.setattr(Renderer, "_fitter", lambda *arguments: plans.append(arguments))
+    for turn in range(3):  # no view plans a fold again
+        ctx.user(f"Turn {turn}")
+        check_view(ctx, 2_000)
+    assert not plans
 
 
 def test_a_capacity_bounds_everything_that_a_segment_shows() -> None:

@@ -52,7 +52,7 @@ _OTHER_DIGITS = (
     "\U000104a0-\U0001e959\U0001f100-\U0001f10a\U0001fbf0-\U0001fbf9]"
 )
 OTHER_DIGITS = {
-    first: re.compile(first + rest)
+    first[0]: re.compile(first + rest)
     for first, rest in (
         (b"\xc2", b"[\xb2\xb3\xb9]"),
         (b"\xd9", b"[\xa0-\xa9]"),
@@ -68,6 +68,8 @@ OTHER_DIGITS = {
     )
 }
 """First bytes and patterns: one is in the UTF-8 of a text with such digits. This is faster than a large class."""
+NO_DIGITS = bytes(sorted(set(range(256)) - OTHER_DIGITS.keys()))
+"""All other bytes: no such digit begins with one of them."""
 _FAR = re.compile("[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e01-\u9fff\uac00-\ud7a3]+")
 """Letters that do not look like Latin ones."""
 _MOST_CACHED = 1 << 14

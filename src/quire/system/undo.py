@@ -343,11 +343,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
         else:
             _revert_note(plan, touched)
     if not plan.pages and not plan.segments and not plan.notes:
-        raise InvalidOperation(
-            "pins and permissions are security settings and are never undone; set them explicitly."
-            if record.touched
-            else "it changed nothing here."
-        )
+        raise _no_change_error(plan, record)
     if record.operation == "fold":
         plan.put_note(UNDONE_FOLD, name="undone")  # the fold is not repeated until the budget requires it
     if whole:
@@ -358,6 +354,22 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
         check_conversation_kept(plan)
         check_pins(plan)
     check_conversation(plan)
+
+
+def _no_change_error(plan: Plan, record: EntryRecord) -> InvalidOperation:
+    """Return the error for an entry that undo cannot revert."""
+    if not record.touched:
+        return InvalidOperation("it changed nothing here.")
+    for touched in record.touched:
+        now, before = plan.state.page(touched.key), _before(touched)
+        if isinstance(now, PageRecord) and isinstance(before, PageRecord) and now.header.pinned == before.header.pinned:
+            index = plan.index(touched.key)
+            return InvalidOperation(
+                f"it only opened {index!r}, which the layout had shown as a line. The layout is made anew at every"
+                " fold and is never undone.",
+                Hint("hide", index, purpose="to show only its line"),
+            )
+    return InvalidOperation("pins and permissions are security settings and are never undone; set them explicitly.")
 
 
 def _original(state: State, record: EntryRecord) -> EntryRecord:

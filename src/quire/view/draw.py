@@ -202,9 +202,11 @@ class PartBuilder:
 
     def _is_plain(self, message: Message) -> bool:
         """Return whether a message is known to need no escaping, as most are."""
-        text, number = message.content, self.escaping.number
-        is_bare = not (message.name or message.tool_call_id or message.tool_calls or message.raw)
-        return is_bare and isinstance(text, str) and text.isascii() and text.isprintable() and number not in text
+        text = message.content
+        if not isinstance(text, str) or message.name or message.tool_call_id or message.tool_calls or message.raw:
+            return False
+        is_plain = text.isascii() and text.isprintable() and self.escaping.number not in text
+        return is_plain or not self.escaping.has_key(text)
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)

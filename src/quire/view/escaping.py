@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from quire.model.look_alikes import OTHER_DIGITS, Disguise
+from quire.model.look_alikes import NO_DIGITS, OTHER_DIGITS, Disguise
 from quire.model.messages import Message, Part, ToolCall
 from quire.model.text import clean_line, indent_lines
 from quire.providers.originals import keep_original, restore_original
@@ -35,7 +35,7 @@ class Escaping:
 
     def escape_key(self, text: str) -> str:
         """Return the text with every occurrence of the key broken up."""
-        return self._break(text, lambda found: found[:1] + _BREAK + found[1:]) if self._has_key(text) else text
+        return self._break(text, lambda found: found[:1] + _BREAK + found[1:]) if self.has_key(text) else text
 
     def escape_line(self, text: str) -> str:
         """Return a name or a summary for a line: without the key, line breaks and changes of the reading direction."""
@@ -47,15 +47,15 @@ class Escaping:
 
     def escape_id(self, text: str) -> str:
         """Return an id or the name of a tool without the key. Every provider accepts the result if it did before."""
-        return self._break(text, lambda found: found[:1] + _ID_BREAK + found[2:]) if self._has_key(text) else text
+        return self._break(text, lambda found: found[:1] + _ID_BREAK + found[2:]) if self.has_key(text) else text
 
     def escape_url(self, text: str) -> str:
         """Return a URL without the key; it names the same place."""
-        return self._break(text, lambda found: _percent(found[0]) + found[1:]) if self._has_key(text) else text
+        return self._break(text, lambda found: _percent(found[0]) + found[1:]) if self.has_key(text) else text
 
     def escape_json(self, text: str) -> str:
         """Return JSON text without the key, also where escapes hide it. Text that is not JSON is plain text."""
-        if "\\" not in text and not self._has_key(text):
+        if "\\" not in text and not self.has_key(text):
             return text
         try:
             value = json.loads(text)
@@ -96,7 +96,7 @@ class Escaping:
         raw = message.raw
         if raw and own:
             return replace(message, **changes, raw=None) if changes else message
-        if not raw or not (changes or "\\" in raw or self._has_key(raw)):
+        if not raw or not (changes or "\\" in raw or self.has_key(raw)):
             return replace(message, **changes) if changes else message
         original = restore_original(message)
         escaped = self.escape_value(original)
@@ -116,6 +116,8 @@ class Escaping:
         return [self.escape_value(part) for part in content]
 
     def _escape_call(self, call: ToolCall) -> ToolCall:
+        if "\\" not in call.arguments and not self.has_key(f"{call.id}\n{call.name}\n{call.arguments}"):
+            return call
         arguments = self.escape_key(call.arguments) if call.custom else self.escape_json(call.arguments)
         return replace(call, id=self.escape_id(call.id), name=self.escape_id(call.name), arguments=arguments)
 
@@ -123,13 +125,14 @@ class Escaping:
         """Return the name of a field or of a type; a plain word stays, so that no key can make a message invalid."""
         return name if name.isascii() and name.replace("_", "").isalpha() else self.escape_key(name)
 
-    def _has_key(self, text: str) -> bool:
+    def has_key(self, text: str) -> bool:
+        """Return whether the key may occur in a text, in any form that a reader takes for it."""
         near = self._key.near
         if near is not None and not near.search(text):
             if text.isascii():
                 return False
             data = text.encode("utf-8", "surrogatepass")
-            if not any(first in data and digits.search(data) for first, digits in OTHER_DIGITS.items()):
+            if not any(OTHER_DIGITS[first].search(data) for first in set(data.translate(None, NO_DIGITS))):
                 return False
         return self._key.is_in(text)
 
@@ -139,7 +142,7 @@ class Escaping:
             pieces += [text[done:start], broken(text[start:end])]
             done = end
         result = "".join([*pieces, text[done:]])
-        if not self._has_key(result):
+        if not self.has_key(result):
             return result
         spans = list(self._key.find(result))  # a key of few letters may occur again where it was broken up
         for start, end in reversed(spans):

@@ -34,6 +34,8 @@ _RUN_TOKENS = 30
 """The estimated tokens of a run in a segment of its own."""
 _MISSES = 8
 """After so many pages that did not fit, older ones of a segment are not tried."""
+_ALL_MISSES = 32
+"""After so many pages of all segments that did not fit, no others are tried."""
 _CAPACITY_LINES = 5
 """Lines take at most this part of a capacity."""
 _MOST_PARTS = 4
@@ -143,24 +145,28 @@ class LayoutPlanner:
 
     def _fill(self, segments: Mapping[int, _SegmentPlan], room: int, over: set[int], *, given: bool) -> int:
         """Take pages while there is room, newest first; return the tokens that they use."""
-        used = 0
+        used = full = 0
         streams = {n: self.sheets.newest_pages([page_key(n, 0)], given=given) for n in segments if self._is_open(n)}
-        heap = [(-page.header.seq, n, page) for n, stream in streams.items() if (page := next(stream, None))]
+        heap: list[tuple[int, int, PageRecord | None]] = [
+            (-newest, n, None) for n in streams if (newest := self.sheets.newest(page_key(n, 0), given=given))
+        ]
         heapify(heap)
         misses = dict.fromkeys(streams, 0)
-        while heap:
+        while heap and full < _ALL_MISSES:
             _, number, page = heappop(heap)
-            segment, cost = segments[number], self._cost(page)
-            head = 0 if segment.whole else self._head(number)
-            limit = segment.capacity - (segment.capacity // _CAPACITY_LINES if segment.part > 1 else 0)
-            if segment.capacity and segment.used + head + cost > limit:
-                over.add(number)
-                misses[number] += 1
-            elif used + head + cost > room:
-                misses[number] += 1
-            else:
-                used += head + cost
-                self._take(segment, page)
+            if page is not None:
+                segment, cost = segments[number], self._cost(page)
+                head = 0 if segment.whole else self._head(number)
+                limit = segment.capacity - (segment.capacity // _CAPACITY_LINES if segment.part > 1 else 0)
+                if segment.capacity and segment.used + head + cost > limit:
+                    over.add(number)
+                    misses[number] += 1
+                elif used + head + cost > room:
+                    misses[number] += 1
+                    full += 1
+                else:
+                    used += head + cost
+                    self._take(segment, page)
             if misses[number] < _MISSES and (page := next(streams[number], None)) is not None:
                 heappush(heap, (-page.header.seq, number, page))
         return used
@@ -194,9 +200,9 @@ class LayoutPlanner:
         heap: list[tuple[int, int, int, _Item]] = []
         for segment in segments:
             number = segment.number
-            top = self._top(number, longest, segment)
             segment.lines_left = segment.capacity // _CAPACITY_LINES if segment.capacity else room
-            if segment.is_gathered or top is None:
+            top = None if segment.is_gathered else self._top(number, longest, segment)
+            if top is None:
                 continue
             segment.top = top
             used += top.cost

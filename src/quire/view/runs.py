@@ -50,12 +50,16 @@ def draw_pages_run(reader: Reader, pages: Sequence[PageRecord], count: Count, mo
 
 
 def fit_run_line(span: str, first: str, last: str, names: Iterable[str], count: Count, most: int) -> str:
-    """Return a line of a span, its first and last name and the words they share. Shorten it to `most` tokens."""
+    """Return a line of a span, its first and last name and the words they share. Shorten it to `most` tokens.
+
+    Without a `last` name the line has only the first one.
+    """
     words = frequent_words(names, f"{first} {last}")
     about = f": {', '.join(words)}" if words else ""
     tries = [(_NAME_LENGTHS[0], about), *((length, "") for length in _NAME_LENGTHS)]
     for length, end in tries:
-        line = f"[{span}] {_clip(first, length)} {SPAN} {_clip(last, length)}{end}\n"
+        name = f"{_clip(first, length)} {SPAN} {_clip(last, length)}" if last else _clip(first, length)
+        line = f"[{span}] {name}{end}\n"
         if count(line) <= most:
             return line
     return f"[{span}]\n"

@@ -4,7 +4,7 @@ A layout is decided at a fold. Pages that a developer adds later are shown after
 that the text before it does not change.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from quire.view.draw import Node, PartBuilder, block_head, granularity_of
 from quire.view.parts import Granularity, ShownPage, ViewPart
 from quire.view.runs import SPAN, draw_pages_run, fit_run_line
 
+GATHERED = "More segments"
 MOST_NEW = 16
 """If more new pages come together, they are shown as one run."""
 MOST_WAITING = 1_000
@@ -41,9 +42,13 @@ Piece = tuple[str, ShownPage | None]
 
 
 class SegmentView(NamedTuple):
-    """The parts of all segments. With `exceeds` they are incomplete, because they take more tokens than allowed."""
+    """The parts of all segments. With `exceeds` they are incomplete, because they take more tokens than allowed.
+
+    `blocks` are the parts by segment, None for a segment with nothing to show.
+    """
 
     parts: list[ViewPart]
+    blocks: dict[int, ViewPart | None]
     exceeds: bool = False
 
 
@@ -59,23 +64,27 @@ def drawn_segments(reader: Reader) -> list[tuple[int, SegmentRecord]]:
     ]
 
 
-def draw_segments(reader: Reader, builder: PartBuilder, most: int | None = None) -> SegmentView:
-    """Return one block of text for every segment with something to show, in display order."""
+def draw_segments(
+    reader: Reader, builder: PartBuilder, most: int | None = None, known: Mapping[int, ViewPart | None] | None = None
+) -> SegmentView:
+    """Return one block of text for every segment with something to show, in display order. `known` have not changed."""
     segments = drawn_segments(reader)
     parts = []
+    blocks: dict[int, ViewPart | None] = {}
     gathered = draw_gathered(reader, builder, segments)
     if gathered is not None:
         parts.append(gathered)
     left = most
     for number, _ in segments:
-        part = draw_segment(reader, builder, number, left)
+        part = known[number] if known and number in known else draw_segment(reader, builder, number, left)
+        blocks[number] = part
         if part is None:
             continue
         left = None if left is None else left - part.tokens
         parts.append(part)
         if left is not None and left < 0:
-            return SegmentView(parts, exceeds=True)
-    return SegmentView(parts)
+            return SegmentView(parts, blocks, exceeds=True)
+    return SegmentView(parts, blocks)
 
 
 def draw_segment(reader: Reader, builder: PartBuilder, number: int, most: int | None = None) -> ViewPart | None:
@@ -127,7 +136,7 @@ def draw_gathered(
         span = f"{index} {len(gathered)} segments {pages}p"
     names = [segment.name for _, segment, _ in gathered]
     line = fit_run_line(span, one.name, other.name if first != last else "", names, builder.measure, _RUN_TOKENS)
-    text = f"[{builder.key}] {_escape(builder, line)}"
+    text = block_head(builder.key, GATHERED) + _escape(builder, line)
     tokens = builder.message_tokens(text)
     shown = ShownPage(page_key(first, 0), index, "line", tokens)
     return ViewPart("segment", [Message(role="user", content=text)], tokens, [shown])

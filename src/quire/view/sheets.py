@@ -73,6 +73,8 @@ class Sheets:
         self._chunks: dict[int, tuple[SheetChunk, ...]] = {}
         self._changed: set[int] = set()
         self._actors: dict[int, str] = {}
+        self._short: dict[Run, list[PageRecord]] = {}
+        """The pages of runs that were read to be divided."""
         self._stored = self._load(SHEET_STATE)
         self._is_built = isinstance(self._stored, SheetState) and self._stored.identity == state.head.identity
 
@@ -94,30 +96,48 @@ class Sheets:
     def pages(self, run: Run, *, reverse: bool = False) -> Iterator[PageRecord]:
         """Yield the pages of a run in order."""
         start, stop = run.start, run.stop
+        if run in self._short:
+            return iter(self._short[run][::-1] if reverse else self._short[run])
         if reverse:
             return takewhile(lambda page: start is None or slot_of(page) >= start, self._members(run, reverse=True))
         return takewhile(lambda page: stop is None or slot_of(page) < stop, self._members(run))
 
     def read(self, run: Run, most: int) -> list[PageRecord] | None:
         """Return the pages of a run, or None if there are more than `most`."""
-        if sum(chunk.children for chunk in self.chunks(run.folder)[slice(*self._inside(run))]) > most + _READ:
+        if self._children(run) > most + _READ:
             return None
-        found = list(islice(self.pages(run), most + 1))
+        found = self._read_short(run)
         return found if len(found) <= most else None
 
     def split(self, run: Run, pieces: int) -> list[Run]:
         """Divide a run into at most so many runs, at places that later appends do not move."""
         first, last = self._inside(run)
-        chunks = self.chunks(run.folder)
-        if last - first > 1 and sum(chunk.children for chunk in chunks[first:last]) > _READ:
-            size = _piece_size(last - first, pieces)
+        if last - first > 1 and self._children(run) > _READ:
+            chunks, size = self.chunks(run.folder), _piece_size(last - first, pieces)
             bounds = [_slot(chunks[number]) for number in range(first + 1, last) if not number % size]
-        else:
-            pages = list(self.pages(run))
-            size = _piece_size(len(pages), pieces)
-            bounds = [slot_of(page) for page in pages[size::size]]
-        ends: list[Slot | None] = [run.start, *bounds, run.stop]
-        return [self._run(run.folder, start, stop) for start, stop in pairwise(ends)]
+            ends: list[Slot | None] = [run.start, *bounds, run.stop]
+            return [self._run(run.folder, start, stop) for start, stop in pairwise(ends)]
+        pages = self._read_short(run)
+        size = _piece_size(len(pages), pieces)
+        groups = [pages[place : place + size] for place in range(0, len(pages), size)] or [[]]
+        ends = [run.start, *(slot_of(group[0]) for group in groups[1:]), run.stop]
+        runs = []
+        for group, (start, stop) in zip(groups, pairwise(ends), strict=True):
+            weights = [self.weigh(page) for page in group]
+            newest = max((max(weight.own, weight.given) for weight in weights), default=0)
+            runs.append(Run(run.folder, start, stop, sum(weight.pages for weight in weights), newest))
+            self._short[runs[-1]] = group
+        return runs
+
+    def _children(self, run: Run) -> int:
+        """Return how many children the chunks of a run have."""
+        return sum(chunk.children for chunk in self.chunks(run.folder)[slice(*self._inside(run))])
+
+    def _read_short(self, run: Run) -> list[PageRecord]:
+        """Return the pages of a run, and remember them: it may be divided in several ways."""
+        if run not in self._short:
+            self._short[run] = list(self.pages(run))
+        return self._short[run]
 
     def ends(self, run: Run) -> tuple[PageRecord, PageRecord] | None:
         """Return the first and the last page of a run; None if it has become empty."""
@@ -127,6 +147,8 @@ class Sheets:
     def sample(self, run: Run, most: int) -> list[PageRecord]:
         """Return some pages of a run, evenly spread."""
         chunks = self.chunks(run.folder)[slice(*self._inside(run))]
+        if run in self._short:
+            return self._short[run][:: -(-len(self._short[run]) // most) or 1]
         if len(chunks) <= 2:
             return list(islice(self.pages(run), most))
         keys = [chunk.key for chunk in chunks[1 :: max(1, len(chunks) // most)]]
@@ -156,6 +178,10 @@ class Sheets:
     def is_hidden(self, page: PageRecord) -> bool:
         """Return whether a page was hidden on purpose. Older versions stored what the renderer hid in the same way."""
         return page.header.visibility is Visibility.HIDDEN and self._actor(page.header.seq) != RENDERER
+
+    def newest(self, folder: int, *, given: bool) -> int:
+        """Return the entry that last changed an open page below a folder: a developer's if `given`, else an agent's."""
+        return max((chunk.given if given else chunk.own for chunk in self.chunks(folder)), default=0)
 
     def newest_pages(self, folders: Iterable[int], *, given: bool) -> Iterator[PageRecord]:
         """Yield the open pages below some folders, newest first: a developer's if `given`, else those of agents."""
@@ -198,6 +224,7 @@ class Sheets:
     def update(self) -> None:
         """Bring the sheets to the present state, in memory."""
         places = self._changed_places()
+        self._short.clear()
         if places is None:
             self._chunks.clear()
             self._is_built = True
@@ -301,11 +328,15 @@ class Sheets:
         page = self._state.page(folder)
         return sum(1 for _ in self._state.ancestors(page)) if isinstance(page, PageRecord) else 0
 
-    def _bounds(self, folder: int) -> Iterator[tuple[Slot | None, Slot | None, SheetChunk]]:
-        """Yield the chunks of a folder, each with its first place and that of the next chunk."""
+    def _bounds(
+        self, folder: int, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[Slot | None, Slot | None, SheetChunk]]:
+        """Yield the chunks of a folder with these numbers, each with its first place and that of the next chunk."""
         chunks = self.chunks(folder)
-        starts: list[Slot | None] = [None, *map(_slot, chunks[1:]), None]
-        return zip(starts, starts[1:], chunks, strict=False)
+        for number in range(first, len(chunks) if last is None else min(last, len(chunks))):
+            start = _slot(chunks[number]) if number else None
+            stop = _slot(chunks[number + 1]) if number + 1 < len(chunks) else None
+            yield start, stop, chunks[number]
 
     def _inside(self, run: Run) -> tuple[int, int]:
         """Return the numbers of the first chunk that a run touches, and of the first one after it."""
@@ -317,8 +348,7 @@ class Sheets:
     def _run(self, folder: int, start: Slot | None, stop: Slot | None) -> Run:
         """Return a run with the sum of its chunks. A chunk that is partly inside is read."""
         pages = newest = 0
-        inside = slice(*self._inside(Run(folder, start, stop, 0, 0)))
-        for low, high, chunk in list(self._bounds(folder))[inside]:
+        for low, high, chunk in self._bounds(folder, *self._inside(Run(folder, start, stop, 0, 0))):
             if (start is not None and (low is None or start > low)) or (
                 stop is not None and (high is None or stop < high)
             ):

@@ -77,7 +77,8 @@ class Tail:
         self._more = ""
         self.tokens = 0
         self.last_lines = NO_LINES
-        self.lay_out()
+        if self._pieces:
+            self.lay_out()
 
     def lay_out(self, last_lines: LastLines = NO_LINES) -> None:
         """Show every piece whole, but for windows up to `last_lines` and windows above the share."""
@@ -283,7 +284,9 @@ class Tail:
 def new_parts(tail: Tail, preludes: Iterable[ViewPart]) -> list[ViewPart]:
     """Return the parts of a tail without the windows that a prelude shows with the same text."""
     parts = tail.parts()
-    newest = _newest_windows(preludes) if parts else {}
+    if not parts:
+        return parts
+    newest = _newest_windows(preludes)
     return [
         part
         for part in parts

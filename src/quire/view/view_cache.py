@@ -1,6 +1,6 @@
 """The drawn parts of one handle, updated change by change: appending a message redraws one page, not all."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import compress, count
 from operator import is_not
 from typing import TYPE_CHECKING
@@ -51,6 +51,7 @@ class ViewCache:
         self._places: dict[int, int] = {}
         self.system: list[ViewPart] = []
         self.segments: list[ViewPart] = []
+        self._blocks: dict[int, ViewPart | None] = {}
         self.nodes: list[Node] = []
         self.conversation_tokens = 0
         self.is_over_capacity = False
@@ -110,21 +111,22 @@ class ViewCache:
     ) -> None:
         """Redraw the parts of changed pages. Pages with a deferred change are shown as before."""
         conversation = state.conversation()
-        talk = [key for key in changed if segment_number(key) == conversation]
-        elsewhere = [
-            key
-            for key in dict.fromkeys(changed)
-            if segment_number(key) != conversation and key not in anchors and not _is_window(state.page(key))
-        ]
+        keys = list(dict.fromkeys(changed))
+        talk = [key for key in keys if segment_number(key) == conversation]
+        elsewhere = []
+        if len(talk) < len(keys):
+            others = (key for key in keys if segment_number(key) != conversation and key not in anchors)
+            elsewhere = [key for key in others if not _is_window(state.page(key))]
         fresh = {segment_number(key) for key in elsewhere if self._is_new(key)}
         for number in fresh:
             self._new[number] = new_pages(state, reader, number)
-        if any(not self._is_new(key) for key in elsewhere):
-            self._draw_fixed(reader, state.version, most)
+        known = {segment_number(key) for key in elsewhere if not self._is_new(key)}
+        if known:
+            self._draw_fixed(reader, state.version, most, known)
         keeps = anchors is self._anchors and not (elsewhere and (self._has_quotations or fresh))
         if self._preludes and self._recalled_pages() & set(changed):
             keeps = False
-        if not (keeps and all(self._follow(reader, key, state.version) for key in dict.fromkeys(talk))):
+        if not (keeps and all(self._follow(reader, key, state.version) for key in talk)):
             self._anchors = anchors
             self._draw_conversation(reader, state.version)
             self._insert_new(state, reader)
@@ -220,9 +222,11 @@ class ViewCache:
         needs_opening = first is None or first.messages[0].role != "user"
         return self._fixed + (self.opening().tokens if needs_opening else 0)
 
-    def _draw_fixed(self, reader: Reader, committed: int, most: int | None) -> None:
+    def _draw_fixed(self, reader: Reader, committed: int, most: int | None, changed: Set[int] | None = None) -> None:
+        """Draw the prompts and the segments, or only the `changed` segments."""
         self.system = _reuse_parts(self.system, draw_system(reader, self._builder, committed))
-        segments, self.exceeds = draw_segments(reader, self._builder, most)
+        known = {} if changed is None else {n: part for n, part in self._blocks.items() if n not in changed}
+        segments, self._blocks, self.exceeds = draw_segments(reader, self._builder, most, known)
         self.segments = _reuse_parts(self.segments, segments)
         self._fixed = total_tokens([*self.system, *self.segments, *([self._preamble] if self._preamble else [])])
         if self._thinking is not None:  # the beginning may have changed
@@ -231,12 +235,13 @@ class ViewCache:
 
     def _check_capacities(self, state: State) -> None:
         """Find out whether a fold is needed because of a capacity or of pages that wait for a layout."""
-        waiting = (state.counters[number].next - layout.next for number, layout in self._layouts.items())
-        self.is_over_capacity = max(waiting, default=0) > MOST_WAITING or any(
-            self._exceeds_capacity(state, number, segment.max_capacity)
-            for number, segment in state.live_segments()
-            if segment.max_capacity
+        counters = state.counters
+        self.is_over_capacity = any(
+            counters[number].next - layout.next > MOST_WAITING for number, layout in self._layouts.items()
         )
+        for number, segment in state.live_segments():
+            if segment.max_capacity and not self.is_over_capacity:
+                self.is_over_capacity = self._exceeds_capacity(state, number, segment.max_capacity)
 
     def _exceeds_capacity(self, state: State, number: int, capacity: int) -> bool:
         """Return whether a segment shows more than its capacity and could show less."""
@@ -244,6 +249,8 @@ class ViewCache:
         inside = [part for part in (*self.segments, *quoted) if _segment_of(part) == number]
         if number != state.conversation():
             layout = self._layouts.get(number)
+            if layout is not None and layout.gathered:  # the one line of several segments counts for none of them
+                inside = [part for part in inside if page_number(part.pages[0].key)]
             return total_tokens(inside) > max(capacity, layout.tokens if layout else 0)
         own = [node for node in self.nodes if node.pages]
         if sum(node.part.tokens for node in own) + total_tokens(inside) <= capacity:
