@@ -1,5 +1,6 @@
 """Backups of a store in use: complete or absent, unlike a plain copy of its files."""
 
+import re
 import resource
 import shutil
 import threading
@@ -56,7 +57,10 @@ def test_a_backup_is_a_store_with_everything_in_it(backend: str, kind: str, tmp_
     storage.commit("half", Commit(0, -1, b"", ()))
     told: list[Progress] = []
     done = backup(storage, target_in(tmp_path, kind), progress=told.append)
-    assert (done.path, done.problems) == (str(tmp_path / "copy"), ())
+    assert done.path == str(tmp_path / "copy")
+    (unfinished,) = done.problems
+    assert unfinished.startswith("half: ")
+    assert "unfinished copy" in unfinished
     assert done.bytes > 0
     assert {"copy", "verify"} <= {step.phase for step in told}
     copy = opened(target_in(tmp_path, kind))
@@ -149,16 +153,22 @@ def at_once(path: Path, *sql: str) -> None:
 
 FIRST = "WHERE id = (SELECT min(id) FROM {})"
 DAMAGES = {
-    "a body": ("UPDATE body SET value = x'00112233445566'", "c: body record"),
-    "a lost body": (f"DELETE FROM body {FIRST.format('body')}", "is missing; page record"),
-    "a lost message": (f"DELETE FROM message {FIRST.format('message')}", "c: message record"),
-    "a lost entry": ("DELETE FROM journal WHERE id & 63 = 3", "c: journal record 3 is missing; the next one is 4"),
-    "a lost share": ("DELETE FROM shared", "谈话: message record"),
-    "a head": ("UPDATE context SET head = CAST(x'00' || substr(head, 2) AS BLOB) WHERE name = 'c'", "c: head record"),
+    "a body": ("UPDATE body SET value = x'00112233445566'", r"c: body 1: body record 1 is damaged"),
+    "a lost body": (f"DELETE FROM body {FIRST.format('body')}", r"c: usr-8: .*body.* is missing"),
+    "a lost message": (f"DELETE FROM message {FIRST.format('message')}", r"c: sys-1: .*message.* is missing"),
+    "a lost entry": ("DELETE FROM journal WHERE id & 63 = 3", r"c: journal 3: .*missing; the next .* 4"),
+    "a lost share": ("DELETE FROM shared", r"谈话: sys-1: .*message.* is missing"),
+    "a head": (
+        "UPDATE context SET head = CAST(x'00' || substr(head, 2) AS BLOB) WHERE name = 'c'",
+        r"c: head: head record 0 is damaged",
+    ),
     "no head": ("UPDATE context SET head = 'text' WHERE name = 'c'", "its head in table context is 'text'"),
     "a row of a wrong type": ("UPDATE page SET ord = 7 WHERE id & 63 = 1", "its ord in table page is 7"),
     "a lost name": ("DELETE FROM context WHERE name = 'c'", "no row with its name"),
-    "an older head": ("UPDATE context SET version = version - 2 WHERE name = 'c'", "c: its head is out of date"),
+    "an older head": (
+        "UPDATE context SET version = version - 2 WHERE name = 'c'",
+        r"c: head: .*(version 24|out of date)",
+    ),
     "a name that is no text": ("UPDATE context SET name = x'e8af8d' WHERE name = 'c'", "but its name is"),
 }
 
@@ -168,17 +178,20 @@ def test_what_is_damaged_or_missing_is_copied_and_named(damage: str, live: Path,
     sql, said = DAMAGES[damage]
     at_once(live, sql)
     done = backup(live, tmp_path / "copy.db")
-    assert any(said in problem for problem in done.problems), done.problems
+    assert any(re.search(said, problem) for problem in done.problems), done.problems
     assert {symptom.code for symptom in quire.doctor(tmp_path / "copy.db").symptoms} == {
         symptom.code for symptom in quire.doctor(live).symptoms
     }
-    assert any(said in problem for problem in backup(live, f"file:{tmp_path / 'copy'}").problems)
+    assert any(re.search(said, problem) for problem in backup(live, f"file:{tmp_path / 'copy'}").problems)
 
 
 def test_every_damaged_record_is_named_once(live: Path, tmp_path: Path) -> None:
     at_once(live, "UPDATE journal SET value = x'00' WHERE id IN (SELECT id FROM journal LIMIT 2 OFFSET 2)")
     done = backup(live, tmp_path / "copy.db")
-    assert [problem.partition(" is ")[0] for problem in done.problems] == ["c: journal record 3", "c: journal record 4"]
+    assert [problem.partition(" is ")[0] for problem in done.problems] == [
+        "c: journal 3: journal record 3",
+        "c: journal 4: journal record 4",
+    ]
 
 
 def test_a_name_with_a_flipped_bit_is_told(live: Path, tmp_path: Path) -> None:

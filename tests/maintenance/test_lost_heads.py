@@ -69,6 +69,20 @@ def test_a_context_without_its_row_is_told_and_nothing_of_it_is_removed(server: 
 
 
 @pytest.mark.parametrize("server", ["postgres"], indirect=True)
+def test_a_backup_reports_lost_rows_and_a_wrong_index(server: Server, tmp_path: Path) -> None:
+    for name in ("c", "d"):
+        full_talk(server.storage, name).find("Seattle")
+    assert quire.backup(server.storage, tmp_path / "first.db").problems == ()
+    with database(server) as db:
+        db.execute("DELETE FROM context WHERE name = 'c'")
+        db.execute("UPDATE search SET body = ' other ' WHERE key = (SELECT min(key) FROM search WHERE body <> '')")
+    lost, wrong = quire.backup(server.storage, tmp_path / "second.db").problems
+    assert "the row with its name and version is missing" in lost
+    assert wrong.startswith("d: search index: It does not match the pages")
+    assert quire.doctor(tmp_path / "second.db").symptoms == ()
+
+
+@pytest.mark.parametrize("server", ["postgres"], indirect=True)
 def test_rows_of_nobody_are_removed_and_those_that_forks_read_are_not(server: Server) -> None:
     full_talk(server.storage, "origin").fork("fork").user("on")
     server.storage.drop("origin")
@@ -84,7 +98,7 @@ def test_rows_of_nobody_are_removed_and_those_that_forks_read_are_not(server: Se
 
 
 @pytest.mark.parametrize("server", ["s3"], indirect=True)
-def test_a_context_without_its_head_object_is_told_and_nothing_of_it_is_removed(server: Server) -> None:
+def test_a_context_without_its_head_object_is_told_and_nothing_of_it_is_removed(server: Server, tmp_path: Path) -> None:
     assert isinstance(server.storage, S3Storage)
     talk = full_talk(server.storage, "团队")
     talk.pages.create_detail_page("large", "", "请记住这句话。" * 20_000, "mem-0")  # more than a head holds
@@ -96,8 +110,13 @@ def test_a_context_without_its_head_object_is_told_and_nothing_of_it_is_removed(
     left = [listed.key for listed in objects.list("data")]
     assert left
     (symptom,) = quire.doctor(server.storage, repair=True).symptoms
-    assert (symptom.code, symptom.severity) == ("head_lost", "warning")  # within an hour a head may still be written
+    assert (symptom.code, symptom.severity) == ("head_lost", "error")
     assert [listed.key for listed in objects.list("data")] == left
+    done = quire.backup(server.storage, tmp_path / "copy.db")
+    assert done.contexts == 1
+    assert (
+        [problem for problem in done.problems if "its head object is missing" in problem] == list(done.problems) != []
+    )
 
 
 def test_a_context_that_is_dropped_leaves_nothing_to_tell(server: Server) -> None:

@@ -130,6 +130,38 @@ def test_a_term_that_became_another_is_noticed(path: Path, right: list[object]) 
     assert answers(path) == right
 
 
+def test_a_backup_reports_a_damaged_index_and_ranks_as_before(path: Path, right: list[object], tmp_path: Path) -> None:
+    """A byte of a term is flipped: FTS5's own check does not notice it."""
+    with closing(apsw.Connection(str(path))) as db:
+        number, block = next(
+            row for row in db.execute("SELECT id, block FROM search_data WHERE id > 10") if b"strel" in row[1]
+        )
+        flipped = block.replace(b"strel", b"strem", 1)
+        db.execute("UPDATE search_data SET block = ? WHERE id = ?", (flipped, number))
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert answers(path) != right
+    for target, is_repaired in (("copy.db", True), (f"file:{tmp_path / 'copy'}", False)):
+        where = tmp_path / target if is_repaired else target
+        (problem,) = quire.backup(path, where).problems
+        assert problem.startswith("search index: Its terms are not those of its documents")
+        assert problem.endswith("Repaired in the copy.") is is_repaired
+        assert answers(where) == right
+        assert doctor(where).symptoms == ()
+    assert codes(doctor(path)) == [("search_damaged", "", False)]  # the original is as before
+
+
+def test_a_backup_reports_an_index_that_does_not_match_its_pages(
+    path: Path, right: list[object], tmp_path: Path
+) -> None:
+    change(
+        path, "UPDATE search_size SET sizes = zeroblob(1022) || x'0200' WHERE id = (SELECT min(id) FROM search_size)"
+    )
+    expected = [(symptom.code, symptom.context) for symptom in doctor(path).symptoms]
+    assert expected
+    assert len(quire.backup(path, tmp_path / "copy.db").problems) == len(expected)
+    assert answers(tmp_path / "copy.db") == right
+
+
 def test_sizes_of_one_body_that_are_wrong_are_noticed(path: Path, right: list[object]) -> None:
     with closing(apsw.Connection(str(path))) as db:
         row: Any = db.execute("SELECT id, sizes FROM search_size WHERE instr(sizes, x'0300')").fetchone()

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from quire import Busy, Conflict, StorageFailure
-from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage
+from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage, Symptom
 from quire.storage.s3 import commit
 from quire.storage.s3.chunks import ChunkRef, Run
 from quire.storage.s3.client import ObjectInfo, Objects
-from quire.storage.s3.commit import find_mergeable
+from quire.storage.s3.commit import CREATING, find_mergeable
 from quire.storage.s3.compaction import is_expired
 from quire.storage.s3.head import HeadObject
-from quire.testing.case import contents, keys_of, pages, write
+from quire.testing.case import HEAD, contents, keys_of, pages, write
 from tests.storage.s3_engine import CountingObjects, objects, open_engine, tiny
 
 __all__ = ["objects", "tiny"]
@@ -301,7 +301,7 @@ def test_a_context_without_its_head_is_reported_and_kept(objects: CountingObject
     objects.delete(["heads/c!"])
     left = [key for key in objects.keys() if key.startswith(storage._states.get("c").data_prefix)]  # noqa: SIM118
     (symptom,) = storage.examine()
-    assert (symptom.code, symptom.severity) == ("head_lost", "warning"), "it may be in progress"
+    assert (symptom.code, symptom.severity) == ("head_lost", "error")
     now = datetime.now(UTC) + timedelta(hours=2)
     storage._compactor._server_time = lambda: now  # type: ignore[method-assign]
     (symptom,) = storage.examine(repair=True)
@@ -313,6 +313,34 @@ def test_a_context_without_its_head_is_reported_and_kept(objects: CountingObject
     (symptom,) = storage.examine()
     assert "an earlier context 'c'" in symptom.text
     assert set(left) < set(objects.keys())
+
+
+@pytest.mark.parametrize("is_fork", [True, False])
+def test_a_context_that_is_being_created_is_not_reported(objects: CountingObjects, is_fork: bool) -> None:
+    storage = open_engine(objects)
+    write(storage, "c", *bodies(0, 9))
+    found: list[list[Symptom]] = []
+    creator = objects.in_another_process()
+
+    def look() -> None:
+        assert any(key.endswith(CREATING) for key in objects.keys())  # noqa: SIM118
+        found.append(storage.examine())
+        now = datetime.now(UTC) + timedelta(hours=2)
+        later = open_engine(objects.in_another_process())
+        later._compactor._server_time = lambda: now  # type: ignore[method-assign]
+        found.append(later.examine())
+
+    at_put(creator, "heads", look)
+    if is_fork:
+        open_engine(creator).fork("c", "f", Commit(1, 2, HEAD, ()), {})
+    else:
+        write(open_engine(creator), "f", *bodies(0, 9))
+    (now, later) = found
+    assert now == []
+    assert [(symptom.code, symptom.severity) for symptom in later] == [("head_lost", "warning")]
+    assert not any(key.endswith(CREATING) for key in objects.keys())  # noqa: SIM118
+    objects.delete(["heads/f!"])
+    assert [(symptom.code, symptom.severity) for symptom in storage.examine()] == [("head_lost", "error")]
 
 
 def test_a_writer_that_is_too_late_leaves_no_chunks(objects: CountingObjects) -> None:

@@ -205,7 +205,7 @@ def test_a_storage_that_went_back_is_named() -> None:
     new_system(storage=storage).migrate(older)
     book = new_system(storage=storage)
     leaf(book)
-    storage._heads, storage._tables = older._heads, older._tables
+    storage._contexts = older._contexts
     assert [(found.invariant, found.text) for found in book.check()] == [(1, "memory has version 8, the storage 7")]
 
 

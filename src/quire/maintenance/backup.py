@@ -1,15 +1,14 @@
 """Backup: copy a whole store that may be in use into a new store, and check the copy."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts, ignore_progress
-from quire.core.integrity import find_damage
 from quire.errors import (
-    Conflict,
     Corrupt,
     Hint,
     InvalidOperation,
@@ -19,21 +18,21 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.storage.base import Storage, SupportsExamine, snapshot_of
+from quire.maintenance.doctor import IndexExamination, doctor
+from quire.maintenance.retention import LEAVING
+from quire.storage.base import Head, Storage, SupportsExamine, Symptom, read_snapshot
 from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import mask_address, storage_at
 
-_TRIES = 5
-
 
 class Backup(Struct, frozen=True, kw_only=True):
     """A finished backup: its path, the number of its contexts, and its size in bytes.
 
-    `problems` lists the damage of the original: unreadable or missing records, which were copied unchanged, contexts
-    that could not be copied, and derived data that was created again in the copy.
+    `problems` lists what `doctor` reports about the original: unreadable or missing records, which were copied
+    unchanged, contexts that could not be copied, and derived data, which is right in the copy.
     """
 
     path: str
@@ -47,10 +46,10 @@ def backup(
 ) -> Backup:
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 
-    Every context is copied at one moment (from SQLite to SQLite: all at the same moment), and the copy is read once to
-    check it. The target appears when it is complete. A damaged context is listed in `problems`, and the others are
-    copied. Raises `InvalidOperation` if the target exists, `StorageFailure` if it cannot be written, and `Corrupt` if
-    the source is too damaged to be copied.
+    Every context is copied at one moment (from SQLite to SQLite: all at the same moment). `doctor` examines the copy,
+    and repairs what is safe there. The target appears when it is complete. A damaged context is listed in `problems`,
+    and the others are copied. Raises `InvalidOperation` if the target exists, `StorageFailure` if it cannot be written,
+    and `Corrupt` if the source is too damaged to be copied.
     """
     kind, path = _target(target)
     if os.path.lexists(path):
@@ -60,8 +59,7 @@ def backup(
     storage, owned = storage_at(where, create=False)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:
-        problems = _copy(storage, kind, fresh, progress or ignore_progress)
-        contexts, found = _check_copy(kind, fresh, progress or ignore_progress)
+        contexts, problems = _copy(storage, kind, fresh, progress or ignore_progress)
         size = _size(fresh)
         _rename(fresh, path)
     except StorageFailure as error:
@@ -74,7 +72,7 @@ def backup(
         _remove(fresh)
         if owned:
             storage.close()
-    named = tuple(problem.replace(str(fresh), str(path)) for problem in (*problems, *found))
+    named = tuple(problem.replace(str(fresh), str(path)) for problem in problems)
     return Backup(path=str(path), contexts=contexts, bytes=size, problems=named)
 
 
@@ -96,43 +94,61 @@ def _target(target: object) -> tuple[Kind, Path]:
     return SQLiteStorage, check_path(target)
 
 
-def _copy(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
-    """Copy the contexts; return the problems. Raises `Corrupt` if nothing can be read from a damaged file."""
+def _copy(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> tuple[int, list[str]]:
+    """Copy the contexts; return their number and the problems. Raises `Corrupt` if a damaged file has no contexts."""
     if not isinstance(storage, SQLiteStorage) or kind is not SQLiteStorage:
-        return _copy_all(storage, kind, fresh, report)
+        problems = _copy_all(storage, kind, fresh, report)
+        contexts, found = _examine_copy(kind, fresh, report)
+        return contexts, [*problems, *found]
     try:
-        return storage.copy_to(fresh, lambda size: report(Progress(context="", phase="copy", records=0, bytes=size)))
+        storage.copy_to(fresh, lambda size: report(Progress(context="", phase="copy", records=0, bytes=size)))
+        return _examine_copy(kind, fresh, report)
     except Corrupt as error:
         _remove(fresh)
         problems = [f"file: {error} Its contexts were copied one by one.", *_copy_all(storage, kind, fresh, report)]
         if not _has_contexts(kind, fresh):
             raise
-        return problems
+        contexts, found = _examine_copy(kind, fresh, report)
+        return contexts, [*problems, *found]
 
 
 def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallback) -> list[str]:
-    """Copy the contexts one by one; return the problems."""
-    problems = _lost_heads(storage)
+    """Copy the contexts one by one; return the problems of the store and of its search indexes."""
+    symptoms = _examine_store(storage)
+    problems = _lines(symptoms)
+    has_index = not any(symptom.code == "search_damaged" for symptom in symptoms)
     target = kind(fresh)
     try:
+        indexes = IndexExamination(storage, repair=False, pages=target) if has_index else None
         for name in _names(storage, problems):
             try:
-                _copy_context(storage, target, name, report)
+                head = _copy_context(storage, target, name, report)
             except Corrupt as error:
                 problems.append(f"{name}: not copied: {error}")
+                continue
+            if head is not None and head.version < 0 and head.value != LEAVING:
+                problems.append(f"{name}: not copied: it is an unfinished copy.")
+            elif head is not None and indexes is not None:
+                problems += _lines(indexes.symptoms(name, head))
+        return [*problems, *(_lines(indexes.shared_symptoms()) if indexes is not None else ())]
     finally:
         target.close()
-    return problems
 
 
-def _lost_heads(storage: Storage) -> list[str]:
-    """Return the contexts without a head, which cannot be copied."""
+def _examine_store(storage: Storage) -> list[Symptom]:
     try:
-        found = storage.examine(repair=False) if isinstance(storage, SupportsExamine) else []
+        return storage.examine(repair=False) if isinstance(storage, SupportsExamine) else []
     except QuireError:  # a role that may read contexts may not be allowed to examine the store
         return []
-    lost = (symptom for symptom in found if symptom.code == "head_lost" and symptom.severity == "error")
-    return [f"{symptom.where}: {symptom.text}" for symptom in lost]
+
+
+def _lines(symptoms: Iterable[Symptom]) -> list[str]:
+    """Return the symptoms as text, without notes and without removals that may be in progress."""
+    told = (each for each in symptoms if each.severity != "note" and each.code != "removal_unfinished")
+    return [
+        ": ".join(filter(None, (each.context, each.where, each.text))) + (" Repaired in the copy." * each.repaired)
+        for each in told
+    ]
 
 
 def _has_contexts(kind: Kind, path: Path) -> bool:
@@ -151,35 +167,39 @@ def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
         problems.append(f"list of contexts: {error}")
 
 
-def _copy_context(storage: Storage, target: Storage, name: str, report: ProgressCallback) -> None:
-    """Copy a context at one moment. A dropped or unfinished one is left out."""
-    for attempt in range(_TRIES):
-        with snapshot_of(storage, name) as snapshot:
-            head = snapshot.head(name)
-            if head is None or head.version < 0:
-                return
-            try:
+def _copy_context(storage: Storage, target: Storage, name: str, report: ProgressCallback) -> Head | None:
+    """Copy a context at one moment and return its head. A dropped or unfinished one is left out."""
+
+    def copy(snapshot: Storage) -> Head | None:
+        head = snapshot.head(name)
+        if head is not None and head.version >= 0:
+            with suppress(NoSuchContext):
                 copy_contexts(snapshot, target, name, progress=report, check=False)
-                return
-            except NoSuchContext:
-                return
-            except Conflict:  # it changed, and this storage has no snapshots
-                if attempt == _TRIES - 1:
-                    raise
+        return head
+
+    return read_snapshot(storage, name, copy)
 
 
-def _check_copy(kind: Kind, path: Path, report: ProgressCallback) -> tuple[int, tuple[str, ...]]:
+def _examine_copy(kind: Kind, path: Path, report: ProgressCallback) -> tuple[int, list[str]]:
+    """Examine the copy and repair derived data in it; return the number of contexts and the problems.
+
+    Raises `Corrupt` if the file itself is damaged.
+    """
     store = kind(path)
-    contexts = 0
-    problems: list[str] = []
     try:
-        for name in _names(store, problems):
-            contexts += 1
-            problems += [f"{name}: {problem}" for problem in find_damage(store, name)]
-            report(Progress(context=name, phase="verify", records=contexts, bytes=0))
+        found = doctor(
+            store,
+            repair=True,
+            progress=lambda name: report(Progress(context=name, phase="verify", records=0, bytes=0)),
+        )
+        for each in found.symptoms:
+            if each.severity == "error" and each.where in ("store", "file") and not each.repaired:
+                raise Corrupt(
+                    f"The copy is damaged like its original: {each.text}", Hint("doctor", purpose="to list all damage")
+                )
+        return sum(1 for _ in _names(store, [])), _lines(found.symptoms)
     finally:
         store.close()
-    return contexts, tuple(problems)
 
 
 def _size(path: Path) -> int:

@@ -123,7 +123,7 @@ def doctor(
     try:
         symptoms = list(_examine_store(storage, repair))
         is_index_lost = any(symptom.code == "search_damaged" for symptom in symptoms)
-        indexes = None if is_index_lost else _IndexExamination(storage, repair)
+        indexes = None if is_index_lost else IndexExamination(storage, repair)
         count = 0
         for name in _names(storage, contexts, symptoms):
             if progress is not None:
@@ -191,7 +191,7 @@ class _ContextExamination:
     """The examination of one context. It reads a snapshot, because others may write meanwhile."""
 
     def __init__(
-        self, storage: Storage, context: str, repair: bool, indexes: "_IndexExamination | None", *, listed: bool = False
+        self, storage: Storage, context: str, repair: bool, indexes: "IndexExamination | None", *, listed: bool = False
     ) -> None:
         self._storage = storage
         self._context = context
@@ -295,15 +295,17 @@ class _Moved(Exception):
     """Another writer changed the context while its pages were read."""
 
 
-class _IndexExamination:
+class IndexExamination:
     """The examination of the search indexes of a store: each against its pages, and then all together.
 
     An index at an older state is not compared, because the next search updates it. An index that may not be read here
     is not reported.
     """
 
-    def __init__(self, storage: Storage, repair: bool) -> None:
+    def __init__(self, storage: Storage, repair: bool, pages: Storage | None = None) -> None:
+        """Examine the indexes in `storage`. `pages` is a copy to read the pages from."""
         self._storage = storage
+        self._pages = pages or storage
         self._repair = repair
         self._check = storage.search_check() if isinstance(storage, SupportsSearchCheck) else None
 
@@ -311,8 +313,8 @@ class _IndexExamination:
         """Compare the index of a context with its pages."""
         if self._check is None or not isinstance(self._storage, SupportsSearch):
             return
-        state = IndexState(head.version, index_identity(head))
         try:
+            state = IndexState(head.version, index_identity(head))
             is_same = self._check.matches(context, state, self._documents(context, head))
         except (_Moved, Corrupt, IndexReadOnly):  # damaged records are reported by the check of records
             return
@@ -335,11 +337,11 @@ class _IndexExamination:
 
     def _documents(self, context: str, head: Head) -> Iterator[Document]:
         """Yield the documents that the index should hold. Raises `_Moved` if the context changed meanwhile."""
-        pages = scan_pages(self._storage, context)
+        pages = scan_pages(self._pages, context)
         while batch := list(islice(pages, _BATCH)):
-            ahead = PrefetchedRecords(self._storage, context, batch)
+            ahead = PrefetchedRecords(self._pages, context, batch)
             yield from (build_document(ahead, context, page) for page in batch)
-        if self._storage.head(context) != head:
+        if self._pages.head(context) != head:
             raise _Moved
 
 

@@ -452,7 +452,10 @@ def lost_text(folder: Path, head: Head | None, size: int) -> str:
 
 def find_lost(folder: Path) -> list[str]:
     """Return the names of the files with bytes that a power failure made unreadable."""
-    return sorted(path.name for path in folder.glob(f"{_LOST}*"))
+    try:
+        return sorted(name for name in os.listdir(folder) if name.startswith(_LOST))
+    except (FileNotFoundError, NotADirectoryError):  # it was dropped just now, or is a file of another program
+        return []
 
 
 def context_in(folder: Path) -> str | None:

@@ -44,6 +44,8 @@ MAX_RUNS: Final = 24
 """A commit that leaves this many runs waits for a merge, so that a read never takes more requests."""
 FIRST: Final[SortKey] = (0,)
 LAST: Final[SortKey] = (1 << 30,)
+CREATING: Final = "creating"
+"""Marks the folder of a context while its chunks are stored and its first head is not."""
 _MAX_CONTEXTS: Final = 512
 _PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
@@ -246,6 +248,8 @@ class ContextStates:
     def _store_chunks(self, state: ContextState, draft: Draft) -> Draft:
         """Store the chunks of a draft and return the draft with its number of writes."""
         folder = state.folder(draft.head.incarnation)
+        if draft.chunks and not draft.head.writes:
+            self.objects.put(folder + CREATING, b"")
         for chunk in draft.chunks:
             self.objects.put(folder + chunk.ref.id, chunk.data)
             self.chunks.cache_new(folder, chunk.ref, chunk.data)
@@ -257,11 +261,16 @@ class ContextStates:
         ids = draft.head.chunk_ids() if everything else {chunk.ref.id for chunk in draft.chunks}
         with suppress(QuireError):
             self.objects.delete([folder + each for each in sorted(ids)])
+            if everything:
+                self.objects.delete([folder + CREATING])  # last: without it, the chunks look like a lost context
 
     def _write(self, state: ContextState, snapshot: Snapshot | None, draft: Draft) -> Snapshot:
         data = encode_head(draft.head)
         if snapshot is None:
             tag = self.objects.create(state.key, data)
+            if draft.head.runs:
+                with suppress(QuireError):  # otherwise it is collected later
+                    self.objects.delete([state.folder(draft.head.incarnation) + CREATING])
         else:
             tag = self.objects.replace(state.key, data, snapshot.tag)
         new = self._snapshot(state, draft.head, tag, draft.log)

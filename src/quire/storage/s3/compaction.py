@@ -24,6 +24,7 @@ from quire.storage.base import Symptom
 from quire.storage.s3.chunks import ChunkReader, ChunkRef, Run, RunReader, only_puts, write_chunks
 from quire.storage.s3.client import ObjectInfo, ObjectMissing
 from quire.storage.s3.commit import (
+    CREATING,
     FIRST,
     LAST,
     MAX_RUNS,
@@ -56,6 +57,10 @@ class Incarnation(NamedTuple):
     @property
     def is_dropped(self) -> bool:
         return any(each.key == self.folder + DROPPED for each in self.objects)
+
+    @property
+    def is_being_created(self) -> bool:
+        return any(each.key == self.folder + CREATING for each in self.objects)
 
     @property
     def modified(self) -> datetime:
@@ -264,12 +269,13 @@ class Compactor:
             names_by_prefix[state.data_prefix] = name
             in_use |= {state.folder(snapshot.head.incarnation)} if snapshot else set()
         for each in found:
-            if each.folder in in_use:
+            is_new = each.is_being_created and not _is_older(each.modified, now, PENDING_SECONDS)
+            if each.folder in in_use or is_new:
                 continue
             for again in group_incarnations(self._objects.list(each.folder.rstrip("/"))):  # it may be gone by now
                 if not again.is_dropped:
-                    name = names_by_prefix.get(f"{again.folder.rstrip('/').rpartition('/')[0]}/", "")
-                    yield _report_headless(again, name, is_old=_is_older(again.modified, now, PENDING_SECONDS))
+                    prefix = f"{again.folder.rstrip('/').rpartition('/')[0]}/"
+                    yield _report_headless(again, names_by_prefix.get(prefix, ""))
 
 
 class _Merge:
@@ -370,13 +376,15 @@ def _is_older(modified: datetime, now: datetime, seconds: float) -> bool:
     return now - modified > timedelta(seconds=seconds)
 
 
-def _report_headless(incarnation: Incarnation, name: str, *, is_old: bool) -> Symptom:
+def _report_headless(incarnation: Incarnation, name: str) -> Symptom:
     context = f"an earlier context {name!r}" if name else "a context"
     text = f"{len(incarnation.objects):,} objects hold records of {context}, but its head object is missing."
-    if not is_old:
-        text += " A fork or a large first commit that is in progress looks the same: check again in an hour."
+    if incarnation.is_being_created:
+        text += " A fork or a large first commit was interrupted."
+        remedy = "If the context never existed, remove these objects. Nothing else does it."
+        return Symptom("head_lost", "warning", incarnation.folder, text, remedy)
     remedy = "Restore the object below heads/ from a version of it or a backup. Nothing removes these objects."
-    return Symptom("head_lost", "error" if is_old else "warning", incarnation.folder, text, remedy)
+    return Symptom("head_lost", "error", incarnation.folder, text, remedy)
 
 
 def _report_leftover(key: str, repair: bool) -> Symptom:

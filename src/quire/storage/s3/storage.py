@@ -40,6 +40,7 @@ from quire.storage.s3.client import (
     parse_url,
 )
 from quire.storage.s3.commit import (
+    CREATING,
     ContextState,
     ContextStates,
     Draft,
@@ -362,6 +363,8 @@ class S3Storage:
         bounds = {RANKS[family]: limit for family, limit in below.items()} | {RANKS[JOURNAL]: 0}
         empty = new_head(target.name)
         folder, copies = target.folder(empty.incarnation), []
+        if snapshot.head.runs:
+            self.objects.put(folder + CREATING, b"")
         for run in snapshot.head.runs:
             chunks = [replace(chunk, id=f"{chunk.id[:17]}-{urandom(6).hex()}") for chunk in run.chunks]
             for chunk, copy in zip(run.chunks, chunks, strict=True):

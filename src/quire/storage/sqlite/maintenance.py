@@ -1,14 +1,14 @@
 """Maintenance of an SQLite file: copy it while it is in use, check it below the level of contexts, erase old bytes."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from errno import EIO, ENOSPC
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from quire.errors import Busy, Corrupt, Hint
+from quire.errors import Busy
 from quire.storage.base import FAMILIES, IMMUTABLE, JOURNAL, KEY_BITS, MAX_KEY, Symptom
 from quire.storage.search_protocol import search_symptom
 from quire.storage.sqlite.forks import ForkSharing
@@ -20,12 +20,8 @@ _MAX_LINES = 100
 _FROM_BACKUP = "Restore a backup, or copy the readable contexts into a new store."
 
 
-def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> list[str]:
-    """Copy an SQLite file that others write to, at one moment, and check the copy; return its problems.
-
-    Derived data that is damaged is created again in the copy. Raises `Corrupt`, and `OSError` if the copy cannot be
-    written.
-    """
+def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> None:
+    """Copy an SQLite file that others write to, at one moment. Raises `OSError` if the copy cannot be written."""
     with closing(apsw.Connection(str(source))) as reading, closing(apsw.Connection(str(target))) as writing:
         reading.set_busy_timeout(5_000)
         reading.execute("BEGIN")
@@ -33,10 +29,6 @@ def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) 
         with _write_errors():
             _copy_pages(reading, writing, report)
         reading.execute("ROLLBACK")
-        with _write_errors():
-            problems = _repair_copy(writing, source)
-            writing.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    return problems
 
 
 def _copy_pages(reading: apsw.Connection, writing: apsw.Connection, report: Callable[[int], None] | None) -> None:
@@ -59,27 +51,6 @@ def _write_errors() -> Iterator[None]:
         if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_WRITE:
             raise
         raise OSError(EIO, "the disk cannot be written") from error
-
-
-def _repair_copy(db: apsw.Connection, source: Path) -> list[str]:
-    """Create damaged derived data of a copy again; return the problems, including contexts without a head."""
-    structure, search = _integrity_lines(db)
-    problems: list[str] = []
-    if search:
-        FtsIndexes(db, nullcontext()).reset()
-        problems.append(f"search index: {search[0]}. It is empty in the copy; the next search fills it.")
-    if structure and _is_order(structure):
-        db.execute("REINDEX")
-        problems.append(f"file: {structure[0]}. The order of pages was created again in the copy.")
-    if structure or search:
-        left = [line for lines in _integrity_lines(db) for line in lines]
-        if left:
-            raise Corrupt(
-                f"The copy of {str(source)!r} is damaged like its original: {left[0]}.",
-                Hint("doctor", purpose="to list all damage"),
-            )
-    lost = (symptom for symptom in _orphans(db, repair=False) if symptom.code == "head_lost")
-    return [*problems, *(f"{symptom.where}: {symptom.text}" for symptom in lost)]
 
 
 def examine_file(db: apsw.Connection, indexes: FtsIndexes, *, repair: bool) -> list[Symptom]:

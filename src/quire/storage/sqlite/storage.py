@@ -252,15 +252,15 @@ class SQLiteStorage:
 
         return FtsIndexes(self._db, self._lock)
 
-    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> list[str]:
-        """Copy the whole file to a new one while others write; return the problems of the file itself.
+    def copy_to(self, path: Path, report: Callable[[int], None] | None = None) -> None:
+        """Copy the whole file to a new one while others write.
 
         `report` is called with the bytes done so far. Raises `Corrupt`, and `OSError` if the copy cannot be written.
         """
         from quire.storage.sqlite.maintenance import copy_file
 
         with self._lock.errors():
-            return copy_file(self.path, path, report)
+            copy_file(self.path, path, report)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Return the problems of the file below the level of contexts; with `repair`, repair derived data."""
