@@ -291,3 +291,11 @@ def test_a_graph_remembers_across_threads_and_restarts(tmp_path: Path) -> None:
     for n in range(12):
         ask(f"remember the {n}th door opens with key {n * 7}")
     assert ask("remembered key 63") == "the 9th door opens with key 63"
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    value: object = "x"
+    for _ in range(5_000):
+        value = {"a": value}
+    with pytest.raises(quire.InvalidValue, match="cannot be stored as JSON"):
+        QuireStore("memory:").put(("a",), "k", {"v": value})

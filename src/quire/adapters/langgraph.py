@@ -349,7 +349,7 @@ def _put(op: PutOp) -> _Put:
         raise InvalidValue(f"value is {short_repr(op.value)}; a dict is needed.")
     try:
         text = json.dumps(dict(op.value), ensure_ascii=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The value of {op.key!r} cannot be stored as JSON: {error}.") from None
     return _Put(place, text, True if op.index is None else op.index)
 

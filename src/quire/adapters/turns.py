@@ -258,7 +258,10 @@ class Turn(Generic[Answer]):
 
     def _add_result(self, call: ToolCall, content: Any, failed: bool) -> None:
         if not isinstance(content, str) and not _is_parts(content):
-            content = json.dumps(content, ensure_ascii=False, default=str)
+            try:
+                content = json.dumps(content, ensure_ascii=False, default=str)
+            except (TypeError, ValueError, RecursionError) as error:
+                content = f"InvalidValue: The result of {call.name} cannot be written as JSON: {error}."
         self.ctx.pages._engine.retry(lambda: self.add_result(call.id, content, failed))
 
     def add_result(self, call_id: str, content: Any, failed: bool) -> None:

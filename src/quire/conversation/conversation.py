@@ -24,6 +24,7 @@ from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
+from quire.providers.plain_json import to_plain_json
 from quire.system.rules import check_bool, check_whole_number
 
 Answer = Callable[[Plan, Message, Any], SentView | None]
@@ -328,7 +329,4 @@ def _as_call(call: Any) -> Any:
 
 
 def _as_json(value: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidValue(f"{short_repr(value)} cannot be written as JSON: {error}.") from None
+    return json.dumps(to_plain_json(value, "content"), ensure_ascii=False)

@@ -188,7 +188,7 @@ def format_index(segment: str, number: int) -> PageIndex:
 def check_segment_id(segment: object) -> str:
     """Return the id if it is legal, else raise `InvalidValue`. The id "" is legal for the only segment of a context."""
     if isinstance(segment, str) and (segment == "" or _SEGMENT_ID.fullmatch(segment)):
-        return segment
+        return str.__str__(segment)
     raise InvalidValue(
         f"Segment id {short_repr(segment)} is not allowed; use 1 to 32 of a-z, 0-9, _ and -, first a letter or digit."
     )

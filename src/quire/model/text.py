@@ -99,7 +99,7 @@ def check_text(value: object, field: str = "detail") -> str:
         if found:
             place = f"{found.group()!r} at character {found.start()}"
             raise InvalidValue(f"contains the lone surrogate {place}; Unicode text is needed.", argument=field)
-    return value
+    return value if type(value) is str else str.__str__(value)  # a StrEnum, Markup or numpy.str_ is text
 
 
 def encode_meta(value: object, field: str = "meta") -> bytes:
@@ -112,7 +112,7 @@ def encode_meta(value: object, field: str = "meta") -> bytes:
         raise InvalidValue(
             f"is {short_repr(value)}; JSON values, nested at most {_META_DEPTH} levels, are needed.", argument=field
         )
-    data = msgspec.msgpack.encode(value)
+    data = msgspec.msgpack.encode(_plain(value))
     if len(data) > MAX_META_BYTES:
         raise InvalidValue(
             f"takes {len(data):,} bytes; at most {MAX_META_BYTES:,} are allowed. Put long text into the detail.",
@@ -148,6 +148,15 @@ def _continues(text: str, place: int) -> bool:
             return True
         place += 1
     return False
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value in which every text is a plain `str`."""
+    if isinstance(value, dict):
+        return {str.__str__(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def _is_json(value: object, depth: int) -> bool:

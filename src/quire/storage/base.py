@@ -358,7 +358,7 @@ def check_durability(value: object) -> Durability:
 def check_context_name(name: object) -> str:
     """Return the name if it can name a context. Raises `InvalidValue`."""
     if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip():
-        return name
+        return name if type(name) is str else str.__str__(name)
     raise InvalidValue(
         f"Context name {short_repr(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
     )

@@ -24,6 +24,7 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     With `create=False`, raise `StorageFailure` if the store does not exist.
     """
     check_durability(durability)
+    where = str.__str__(where) if isinstance(where, str) else where
     scheme = _scheme(where)
     if scheme == "s3":
         from quire.storage.s3 import S3Storage

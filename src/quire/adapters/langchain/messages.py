@@ -104,9 +104,11 @@ def _calls(message: BaseMessage) -> Iterator[ToolCall]:
     if not isinstance(message, AIMessage):
         return
     for n, call in enumerate(message.tool_calls):
-        yield ToolCall(
-            call["id"] or f"call_{n}", call["name"], json.dumps(call["args"], ensure_ascii=False, default=str)
-        )
+        try:
+            arguments = json.dumps(call["args"], ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValue(f"The arguments of {call['name']!r} cannot be written as JSON: {error}.") from None
+        yield ToolCall(call["id"] or f"call_{n}", call["name"], arguments)
     for n, broken in enumerate(message.invalid_tool_calls):
         yield ToolCall(broken["id"] or f"broken_{n}", broken["name"] or "unknown", broken["args"] or "")
     legacy = message.additional_kwargs.get("function_call")
