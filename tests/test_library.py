@@ -393,7 +393,7 @@ def test_what_is_said_of_contexts_is_short_and_names_them() -> None:
     for write, said in (
         (Put("message", 0, b"torn"), "message record 0 is damaged"),
         (Put("page", conversation + 1, b"torn", conversation, b"\x80"), "page usr-1 is damaged"),
-        (Delete("page", conversation), "Page 'usr-0' refers to 'usr-0', which does not exist"),
+        (Delete("page", conversation), "page usr-0 is missing"),
     ):
         storage.commit(long, Commit(head.version, head.version, head.value, [write]))
         fresh = Library(storage).open(long)

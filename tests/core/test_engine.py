@@ -16,9 +16,10 @@ from quire.core.plan import Plan
 from quire.core.records import page_key
 from quire.core.state import State
 from quire.errors import Conflict
-from quire.storage.base import Commit, Put
+from quire.storage.base import Commit
 from quire.system import segments, tree
 from quire.testing import FaultyStorage
+from tests.stores import moved
 
 
 def book(storage: quire.Storage | None = None, **options: Any) -> ContextSystem:
@@ -217,7 +218,7 @@ def test_pages_that_lie_in_each_other_are_named_and_do_not_hang_a_call() -> None
     head = storage.head("default")
     assert head is not None
     circle = [
-        Put("page", record.key, record.value, other, record.order)
+        moved(record, other, record.order)
         for record, other in zip(records, reversed(keys), strict=True)
         if record is not None
     ]

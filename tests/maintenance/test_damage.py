@@ -92,7 +92,7 @@ def test_a_lost_checkpoint_or_page_is_told_by_the_doctor_and_by_check() -> None:
     patch(storage, Delete(NOTE, CHECKPOINTS + seq), Delete(PAGE, key))
     found = [symptom for symptom in quire.doctor(storage, repair=True).symptoms if symptom.code == "record_damaged"]
     assert {symptom.where for symptom in found} == {f"checkpoint at entry {seq}", index}
-    assert all("missing; journal entry" in symptom.text for symptom in found)
+    assert all("missing; journal record" in symptom.text for symptom in found)
 
 
 def test_a_damaged_root_is_not_an_empty_folder() -> None:

@@ -28,7 +28,7 @@ from quire.storage.base import (
     Write,
 )
 from quire.testing.case import contents
-from tests.stores import BACKENDS, make
+from tests.stores import BACKENDS, make, moved
 from tests.talks import full_talk, new_talk
 
 
@@ -84,7 +84,7 @@ def test_a_broken_invariant_is_explained(tmp_path: Path) -> None:
     talk = talk_in(storage)
     record = storage.get("c", PAGE, talk.pages._engine.state.key_of("usr-1") or 0)
     assert record is not None
-    patch(storage, Put(PAGE, record.key, record.value, 12345, b"x"))
+    patch(storage, moved(record, 12345, b"x"))
     found = doctor(storage)
     assert {symptom.code for symptom in found.symptoms} == {"invariant_broken", "count_wrong"}
     assert any("its parent" in symptom.text and "(invariant 2)" in symptom.text for symptom in found.symptoms)

@@ -79,7 +79,7 @@ def test_a_fork_is_whole_in_its_file(tmp_path: Path) -> None:
 def test_it_is_imported_under_another_name_beside_itself(talk: Context, exported: Path) -> None:
     storage = talk.pages.storage
     assert import_context(storage, exported, "副本") == "副本"
-    assert contents(storage, "副本") == contents(storage, talk.name)
+    assert contents(storage, "副本")[1:] == contents(storage, talk.name)[1:]  # the head has a checksum of the name
     new_talk(storage, "副本").user("and on")
     assert talk.refresh() is False
 
@@ -158,7 +158,7 @@ def test_an_import_interrupted_anywhere_is_no_context_and_goes_on(talk: Context,
             with pytest.raises(InvalidOperation, match="unfinished"):
                 quire.open(inner, "c")
         import_context(inner, exported, "c")
-        assert contents(inner, "c") == contents(talk.pages.storage, talk.name)
+        assert contents(inner, "c")[1:] == contents(talk.pages.storage, talk.name)[1:]
 
 
 def test_a_path_that_cannot_be_written_or_read_is_named(talk: Context, tmp_path: Path) -> None:

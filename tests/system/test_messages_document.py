@@ -390,8 +390,8 @@ def batches(*boundaries: int) -> Put:
 
 Tampering = Callable[[Storage], Sequence[Write]]
 BROKEN: list[tuple[int, str, str, Tampering]] = [
-    (0, "usr-2", "message 3 is missing", lambda _: [Delete(MESSAGE, 3)]),
-    (0, "usr-1", "message 99 is missing", lambda s: [headed(s, 1, numbers=(99,))]),
+    (0, "usr-2", "message record 3 is missing", lambda _: [Delete(MESSAGE, 3)]),
+    (0, "usr-1", "message record 99 is missing", lambda s: [headed(s, 1, numbers=(99,))]),
     (1, "usr-3", "message 1 is on 'usr-1' too", lambda s: [headed(s, 3, numbers=(1,))]),
     (1, "usr-5", "message 1 is on 'usr-1' too", lambda s: [headed(s, 5, numbers=(1,))]),
     (2, "usr-1", "deleted and in the tree", lambda s: [headed(s, 1, mark=Mark.DELETED)]),

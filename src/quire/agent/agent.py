@@ -102,7 +102,9 @@ class AgentContext:
                 raise InvalidOperation(
                     f"{index!r} is not a folder and has no children.", Hint("read_page", index, purpose="to read it")
                 )
-            return [_to_agent_page(state, child) for child in islice(reader.members(page.key), *_range(start, limit))]
+            span = _range(start, limit)
+            reader.check_folder(page.key)
+            return [_to_agent_page(state, child) for child in islice(reader.members(page.key), *span)]
 
         return self._read(read)
 

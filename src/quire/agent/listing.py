@@ -6,11 +6,10 @@ from msgspec import Struct
 
 from quire.agent.gate import VisibleReader
 from quire.core.reader import Reader
-from quire.core.records import PageRecord, decode_page, page_key, segment_number
+from quire.core.records import PageRecord, page_key, page_number, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, NoSuchPage
 from quire.model.pages import (
-    MAX_NUMBER,
     READABLE,
     ContentsPage,
     DetailPage,
@@ -24,7 +23,6 @@ from quire.model.pages import (
 from quire.model.text import clean_line, indent_lines
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
-from quire.storage.base import PAGE
 from quire.view.deferred import DeferredReader
 from quire.view.draw import shown_pages
 
@@ -246,22 +244,19 @@ def _open_subtree(reader: VisibleReader, root: PageRecord) -> Iterator[tuple[int
         yield len(rows) - 1, page
         header = page.header
         if header.folder and header.lifecycle is Lifecycle.ACTIVE and header.visibility is Visibility.EXPANDED:
+            reader.check_folder(page.key)
             rows.append(reader.members(page.key))
 
 
 def every_page(reader: VisibleReader, state: State, after: PageIndex | None) -> Iterator[PageRecord]:
     """Yield the pages of every segment by number, those after an index. Streams. Raise `NoSuchPage`."""
     numbers = [number for number, _ in reader.live_segments()]
-    first = 0
+    start = 0
     if after is not None:
         key = reader.key_of(after)
         if key is None or segment_number(key) not in numbers:
             raise NoSuchPage(after)
-        numbers, first = numbers[numbers.index(segment_number(key)) :], key + 1
+        numbers, start = numbers[numbers.index(segment_number(key)) :], page_number(key) + 1
     for number in numbers:
-        last = page_key(number, MAX_NUMBER)
-        for record in state.storage.scan(state.context, PAGE, max(first, page_key(number, 0)), last):
-            page = decode_page(record)
-            if isinstance(page, PageRecord) and page.header.mark in READABLE:
-                yield page
-        first = 0
+        yield from (page for page in state.segment_pages(number, start) if page.header.mark in READABLE)
+        start = 0

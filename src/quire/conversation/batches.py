@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from quire.conversation.arrivals import store_marked
 from quire.conversation.results import MarkMap, Modification
 from quire.core.engine import Engine, Transaction
+from quire.core.entries import read_entries
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, decode_entry, segment_number
+from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark
-from quire.storage.base import JOURNAL
 from quire.system.compressed_summaries import compressed_pages, remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_unpinned
@@ -110,8 +110,8 @@ def _pages_before(plan: Plan, seq: int) -> Before:
     """Return every page changed after an entry, as it was then."""
     state = plan.state
     found: Before = {}
-    for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
-        for touched in decode_entry(record.key, record.value).touched:
+    for _, entry in read_entries(state, seq + 1):
+        for touched in entry.touched:
             if touched.family == PAGE_CODE and touched.key not in found:
                 found[touched.key] = page_before(touched)
     return found
@@ -324,8 +324,8 @@ def _other_changes(state: State, since: int) -> list[str]:
     """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
     pages: dict[int, PageRecord | Gone | None] = {}
     segments: dict[int, None] = {}
-    for record in state.storage.scan(state.context, JOURNAL, since + 1, state.version):
-        for touched in decode_entry(record.key, record.value).touched:
+    for _, entry in read_entries(state, since + 1):
+        for touched in entry.touched:
             if touched.family == PAGE_CODE:
                 pages.setdefault(touched.key, page_before(touched))
             elif touched.family == SEGMENT_CODE:

@@ -5,15 +5,18 @@ changed and that the view shows unchanged until the next fold.
 """
 
 from collections.abc import Iterator, Mapping
+from zlib import crc32
 
 from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.records import (
+    CHECKPOINTS,
     FORMAT,
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
+    Counts,
     DeferredChange,
     Gone,
     HeadRecord,
@@ -24,6 +27,7 @@ from quire.core.records import (
     SegmentRecord,
     Touched,
     encode_body,
+    encode_page,
     encode_record,
     is_undone,
     page_number,
@@ -66,6 +70,7 @@ class Changes:
         self.tally_of = plan.state.head.tally_of
         self.tally = plan.state.head.tally
         self._deltas: dict[int, int] = {}
+        self._new_pages: list[int] = []
         self._last: dict[int, bytes] = {}
         for number, segment in plan.segments.items():
             self._segment(number, segment)
@@ -87,8 +92,9 @@ class Changes:
         self._tallies()
         self._defer()
         self._lay_out()
+        self.counts = self._count()
 
-    def head(self, identity: bytes, *, budget: int, fold_budget: int) -> HeadRecord:
+    def head(self, context: str, identity: bytes, *, budget: int, fold_budget: int) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
         return HeadRecord(
@@ -108,6 +114,24 @@ class Changes:
             budget=budget,
             layouts=self.layout_count,
             fold_budget=fold_budget,
+            counts=self.counts,
+            name_crc=crc32(context.encode()),
+        )
+
+    def _count(self) -> Counts:
+        """Return the number of records after these changes."""
+        old = self._state.counts()
+        known = {key for key in self._plan.notes if key < CHECKPOINTS} - set(old.notes)
+        checkpoints = [key for key in self._plan.notes if key >= CHECKPOINTS and self._state.note(key) is None]
+        pages = [*old.pages, *[0] * (len(self._plan.counters) - len(old.pages))]
+        for key in self._new_pages:
+            pages[segment_number(key)] += 1
+        return Counts(
+            first_entry=old.first_entry,
+            pages=tuple(pages),
+            pins=old.pins + sum(1 if pinned else -1 for pinned in self.pins.values()),
+            notes=tuple(sorted({*old.notes, *known})) if known else old.notes,
+            checkpoints=old.checkpoints + len(checkpoints),
         )
 
     def _defer(self) -> None:
@@ -166,9 +190,9 @@ class Changes:
         if self._plan.omits_previous:
             self.touched.append(Touched(PAGE_CODE, key))
         else:
-            before = encode_record(key, old if isinstance(old, Gone) else old.header)
+            before = encode_page(key, old if isinstance(old, Gone) else old.header, *place)
             self.touched.append(Touched(PAGE_CODE, key, before, *place))
-        value = encode_record(key, page if isinstance(page, Gone) else page.header)
+        value = encode_page(key, page if isinstance(page, Gone) else page.header, group, order)
         if place == (group, order):
             self.writes.append(Patch(PAGE, key, value))
         else:
@@ -180,11 +204,12 @@ class Changes:
 
     def _new_page(self, key: int, page: PageRecord | Gone) -> None:
         self.touched.append(Touched(PAGE_CODE, key))
+        self._new_pages.append(key)
         if isinstance(page, Gone):
             self.writes.append(Put(PAGE, key, encode_record(key, page)))
             return
-        header = page.header
-        self.writes.append(Put(PAGE, key, encode_record(key, header), page.group, page.rank))
+        header, group = page.header, page.group
+        self.writes.append(Put(PAGE, key, encode_page(key, header, group, page.rank), group, page.rank))
         self._tally(page, +1)
         if header.pinned:
             self._pin(key, None, page)
@@ -243,8 +268,9 @@ def _defer_page(plan: Plan, key: int, deferred: Mapping[int, DeferredChange]) ->
         opened, listed = encode_record(key, page.header), _deferred_below(plan, page, deferred)
     if known is None:
         old = plan.stored_page(key)
-        before = None if old is None else encode_record(key, old if isinstance(old, Gone) else old.header)
-        return DeferredChange(plan.seq, plan.next_message, before, *_place_of(old), opened, listed)
+        place = _place_of(old)
+        before = None if old is None else encode_page(key, old if isinstance(old, Gone) else old.header, *place)
+        return DeferredChange(plan.seq, plan.next_message, before, *place, opened, listed)
     if opened and not known.opened:
         return replace(known, seq=plan.seq, number=plan.next_message, opened=opened, listed=listed)
     return None

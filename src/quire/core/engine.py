@@ -212,6 +212,7 @@ class Engine:
         changes = Changes(plan)
         entry = self._entry(plan, operation, tuple(changes.touched), undoes)
         head = changes.head(
+            state.context,
             state.head.identity or entry.commit,
             budget=self._new_budget or state.head.budget,
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
@@ -250,9 +251,11 @@ class Engine:
         changes = Changes(plan)
         entry = self._entry(plan, "fork", (), 0)
         old = state.head
-        head = changes.head(entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
+        head = changes.head(target, entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
-        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family)
+        notes = tuple(sorted({*changes.counts.notes, ORIGINS} - {BATCHES}))
+        counts = replace(changes.counts, first_entry=plan.seq, notes=notes, checkpoints=0)
+        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family, counts=counts)
         origins = NoteRecord(plan.seq, origins=(*origins_of(old, state.note(ORIGINS)), old.identity))
         extra: list[Write] = [
             Delete(NOTE, BATCHES),

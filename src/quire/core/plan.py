@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from quire.core.reader import Numbering, Reader, Slot, slot_of
 from quire.core.records import (
     GAPS,
+    MAX_CALLERS,
     Counter,
     Gone,
     Header,
@@ -24,7 +25,7 @@ from quire.core.records import (
     PageRecord,
     SegmentRecord,
     SentView,
-    call_key,
+    call_keys,
     encode_record,
     page_key,
     page_line,
@@ -34,11 +35,8 @@ from quire.core.state import State, numbers_used_up
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
-from quire.model.spelling import spell_id, spell_name
 from quire.model.tokens import TokenCounter
 from quire.storage.base import MESSAGE, Patch, Write
-
-_MAX_CALLERS = 64  # some models repeat a few call ids; only the newest exchanges are remembered
 
 # A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
 # next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
@@ -241,10 +239,8 @@ class Plan(Reader):
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""
-        spelled = spell_name(call.name)
-        for text in dict.fromkeys((call.id, spell_id(call.id), *([spelled] if spelled != call.name else []))):
-            key = call_key(text)
-            self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-_MAX_CALLERS:]
+        for key in call_keys(call):
+            self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-MAX_CALLERS:]
 
     def put_note(self, key: int, **fields: Any) -> None:
         """Write a note about the whole context."""

@@ -142,6 +142,10 @@ class Reader:
         """Yield the children of a folder in order, or with `cold` the pages that were archived cold from it."""
         return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
 
+    def check_folder(self, key: int) -> None:
+        """Raise `Corrupt` if a child of a folder is missing. Call it before only a part of the children is read."""
+        self._reader.check_folder(key)
+
     def pinned_below(self, key: int) -> bool:
         """Return True if any page below this one is pinned."""
         return self._reader.pinned_below(key)
@@ -300,6 +304,7 @@ class Reader:
         """Yield the pages of the segment that come after a page and its subtree, in order."""
         for place in (record, *self.ancestors(record)):
             if place.parent is not None:
+                self.check_folder(place.parent)
                 for sibling in self.members(place.parent, after=slot_of(place)):
                     yield from (page for _, page in self.subtree(sibling))
 
@@ -350,12 +355,14 @@ class Reader:
             if conversation is None:
                 return
             folder = page_key(conversation, 0)
+        self.check_folder(folder)
         stack = [self.members(folder, reverse=True)]
         while stack:
             page = next(stack[-1], None)
             if page is None:
                 stack.pop()
             elif page.header.folder:
+                self.check_folder(page.key)
                 stack.append(self.members(page.key, reverse=True))
             else:
                 yield page

@@ -17,8 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from quire.errors import Corrupt, NewerFormat
-from quire.model.messages import Message
+from quire.model.messages import Message, ToolCall
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
+from quire.model.spelling import spell_id, spell_name
 from quire.storage.base import KEY_BITS, MAX_KEY, Record
 
 FORMAT: Final = 2
@@ -145,6 +146,20 @@ class Counter(Struct, frozen=True, array_like=True, gc=False):
     next: int
 
 
+class Counts(Struct, frozen=True, array_like=True, gc=False):
+    """How many records a context has, so that a missing one is noticed.
+
+    `first_entry` is the key of the first journal entry; that of a fork is not 1. `pages` has the number of page records
+    of each segment, with those of removed pages. `notes` has the keys of all notes below the checkpoints.
+    """
+
+    first_entry: int = 1
+    pages: tuple[int, ...] = ()
+    pins: int = 0
+    notes: tuple[int, ...] = ()
+    checkpoints: int = 0
+
+
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     """The head of a context. Its counters are never undone, so numbers are never reused.
 
@@ -154,7 +169,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
     identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
     `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
-    fold, so that they need not be read.
+    fold, so that they need not be read. `counts` is None if the last writer was an older quire.
+    `name_crc` is a checksum of the context's name; 0 if it is not known.
     """
 
     format: int
@@ -173,6 +189,12 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     budget: int = 0
     layouts: int = 0
     fold_budget: int = 0
+    counts: Counts | None = None
+    name_crc: int = 0
+
+    def belongs_to(self, context: str) -> bool:
+        """Return whether this is the head of the context with this name, as far as it is known."""
+        return self.name_crc in (0, crc32(context.encode()))
 
 
 class TailText(Struct, frozen=True, array_like=True, gc=False):
@@ -374,11 +396,15 @@ class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
 
 
 class VectorState(Struct, frozen=True, array_like=True, gc=False):
-    """The version and identity of the context that the vectors reflect, and the embedder that made them."""
+    """The version and identity of the context that the vectors reflect, and the embedder that made them.
+
+    `count` is the number of vectors; -1 if an older quire wrote them.
+    """
 
     version: int
     identity: bytes
     model: int
+    count: int = -1
 
 
 VECTOR_STATE: Final = MAX_KEY
@@ -423,6 +449,17 @@ def encode_record(key: int, value: Struct | int | tuple[int, ...]) -> bytes:
     """Encode any record except a body, for storage under this key."""
     payload = _encode(value)
     return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
+
+
+def encode_page(key: int, value: Header | Gone, group: int | None, order: bytes) -> bytes:
+    """Encode a page for storage under this key, in this place. The checksum covers the place."""
+    payload = _encode(value)
+    return payload + crc32(payload, _place_seed(key, group, order)).to_bytes(_SEAL)
+
+
+def _place_seed(key: int, group: int | None, order: bytes) -> int:
+    place = 0 if group is None else (group + 1) * 0x9E3779B1 + (group >> 32)
+    return crc32(order, (key + place) & 0xFFFFFFFF)
 
 
 def encode_body(key: int, text: str) -> bytes:
@@ -492,8 +529,9 @@ def decode_body(key: int, value: bytes) -> str:
 def decode_page(record: Record) -> PageRecord | Gone:
     """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
     key, parent = record.key, record.group
-    payload = record.value[:-_SEAL]  # as `_unseal`, without a call: pages are decoded most often
-    if crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(record.value[-_SEAL:]):
+    payload, seal = record.value[:-_SEAL], int.from_bytes(record.value[-_SEAL:])
+    own = crc32(payload, _place_seed(key, parent, record.order))
+    if seal != own and seal != crc32(payload, key & 0xFFFFFFFF):  # of an older quire, or a previous value in an entry
         raise _damage_error("page", key, "its checksum does not match")
     try:
         header = _page_decoder.decode(payload)
@@ -525,6 +563,17 @@ def decode_head(value: bytes) -> HeadRecord:
 
 def _newer_format(found: int) -> NewerFormat:
     return NewerFormat(f"This context has format {found}; this quire reads up to {FORMAT}. Install a newer quire.")
+
+
+MAX_CALLERS: Final = 64
+"""Some models repeat a few call ids; only the newest exchanges are remembered."""
+
+
+def call_keys(call: ToolCall) -> list[int]:
+    """Return the keys of an exchange with this call: by its id, and by the spellings that a provider gets."""
+    spelled = spell_name(call.name)
+    texts = dict.fromkeys((call.id, spell_id(call.id), *([spelled] if spelled != call.name else [])))
+    return list(map(call_key, texts))
 
 
 def call_key(call_id: str) -> int:

@@ -5,9 +5,9 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from sys import getsizeof
-from typing import Any, NamedTuple, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar, cast
 
 from quire.core.reader import Numbering, Reader, Slot
 from quire.core.records import (
@@ -18,6 +18,7 @@ from quire.core.records import (
     GAPS,
     PURGED,
     Counter,
+    Counts,
     DeferredChange,
     Gone,
     HeadRecord,
@@ -74,6 +75,12 @@ _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[pur
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
 
+def _missing() -> ModuleType:
+    from quire.core import missing  # deferred: sound contexts do not need it
+
+    return missing
+
+
 def numbers_used_up(segment_id: str) -> InvalidOperation:
     """Return the error for a segment without further page numbers."""
     return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
@@ -107,7 +114,7 @@ class State(Reader):
     def adopt_storage(self, storage: Storage) -> None:
         """Continue with another storage that holds this state, such as the one below an overlay."""
         self.storage = storage
-        self._near: StorageReader = storage
+        self.near: StorageReader = storage
         """Small records are read from here: what the storage read together with the head, else the storage."""
         self._prefetch = storage.prefetch if isinstance(storage, SupportsPrefetch) else None  # checked once: it is slow
 
@@ -125,10 +132,19 @@ class State(Reader):
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
             )
-        head = self._decode(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
-        segments = near.scan(context, SEGMENT) if found else ()
-        self._segments = {record.key: self._decode(decode_segment, record.key, record.value) for record in segments}
-        self._near = near
+        head = self._decode(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
+        if not head.belongs_to(context):
+            raise self._corrupt("its head belongs to another context.")
+        stored = near.scan(context, SEGMENT) if found else ()
+        segments = {record.key: self._decode(decode_segment, record.key, record.value) for record in stored}
+        if len(segments) < len(head.counters):
+            if self.storage.head(context) != found:  # it was deleted and created again meanwhile
+                self.load()
+                return
+            number = next(number for number in range(len(head.counters)) if number not in segments)
+            raise self._corrupt(f"segment record {number} ({head.counters[number].segment!r}) is missing.")
+        self._segments = segments
+        self.near = near
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
@@ -151,6 +167,11 @@ class State(Reader):
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
+        self._counts = head.counts
+        self.child_counts: dict[int, int] = {}
+        """The number of children of folders of which no child is missing."""
+        self.whole_segments: set[int] = set()
+        """Segments of which no page is missing."""
 
     @property
     def counters(self) -> Sequence[Counter]:
@@ -182,8 +203,11 @@ class State(Reader):
             return found
         if key in self._pinned_pages:
             return self._pinned_pages[key]
-        record = self._near.get(self.context, PAGE, key)
+        record = self.near.get(self.context, PAGE, key)
         if record is None:
+            number = segment_number(key)
+            if number < len(self.head.counters) and page_number(key) < self.head.counters[number].next:
+                _missing().check_segment(self, number, key)
             return None
         page = self._decode_page(record)
         self._keep_page(key, page)
@@ -193,18 +217,26 @@ class State(Reader):
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
         group = folder | COLD_GROUP if cold else folder
-        is_empty = after is None and not reverse
-        for record in self._near.members(self.context, PAGE, group, after=after, reverse=reverse):
-            is_empty = False
+        version, count = self.version, 0
+        for record in self.near.members(self.context, PAGE, group, after=after, reverse=reverse):
+            count += 1
             page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
-        is_stored_root = not page_number(folder) and segment_number(folder) < len(self.head.counters)
-        if is_empty and is_stored_root:
-            root = self._near.get(self.context, PAGE, folder)
-            if root is None:
-                raise self.damage_error(f"page {self.index(folder)} is missing.")  # every segment has a root
-            self._decode_page(root)  # raises `Corrupt`: a damaged root is not an empty one
+        if after is not None or cold or version != self.version:
+            return
+        if count != self.child_counts.get(folder):
+            _missing().check_children(self, folder, count)
+        if not count and not page_number(folder):
+            _missing().check_root(self, folder)
+
+    def check_folder(self, key: int) -> None:
+        if key not in self.child_counts:
+            _missing().check_folder(self, key)
+
+    def check_segment(self, number: int) -> None:
+        """Raise `Corrupt` if a page of a segment is missing, also one that is cold or was removed."""
+        _missing().check_segment(self, number)
 
     def damage_error(self, text: str) -> QuireError:
         return self.outdated_error() or self._corrupt(text)
@@ -240,20 +272,27 @@ class State(Reader):
             f"Context {self.context!r} was changed by another writer.", Hint("refresh", purpose="and retry")
         )
 
-    def segment_pages(self, number: int | None = None) -> Iterator[PageRecord]:
-        """Yield all pages of a segment, or of the context, by key, archived ones included."""
+    def segment_pages(self, number: int | None = None, start: int = 0) -> Iterator[PageRecord]:
+        """Yield all pages of a segment, or of the context, by key, archived ones included.
+
+        `start` is the number of the first page of the segment.
+        """
         first, last = (0, len(self._counters) - 1) if number is None else (number, number)
-        for record in self._near.scan(self.context, PAGE, page_key(first, 0), page_key(last, MAX_NUMBER)):
+        expected, end = page_key(first, start), page_key(last, MAX_NUMBER)
+        for record in self.near.scan(self.context, PAGE, expected, end):
+            if record.key != expected:
+                _missing().check_gap(self, expected, record.key)
+            expected = record.key + 1
             page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
+        if last < len(self.head.counters) and expected < end:
+            _missing().check_gap(self, expected, end)
 
     def pinned_below(self, key: int) -> bool:
         if self._above_pins is None:
-            pins = (self.page(pin) for pin in self.pins())
-            self._above_pins = {
-                above.key for pin in pins if isinstance(pin, PageRecord) for above in self.ancestors(pin)
-            }
+            pinned = [_missing().require_pinned(self, key) for key in self.pins()]
+            self._above_pins = {above.key for pin in pinned for above in self.ancestors(pin)}
         return key in self._above_pins
 
     def actor(self, number: int) -> str:
@@ -265,25 +304,42 @@ class State(Reader):
     def pins(self) -> set[int]:
         """Return the keys of all pinned pages."""
         if self._pins is None:
-            self._pins = {record.key for record in self._near.scan(self.context, PIN)}
+            self._pins = {record.key for record in self.near.scan(self.context, PIN)}
+            if self.head.counts is not None and len(self._pins) < self.head.counts.pins:
+                self._pins = _missing().check_pins(self, self._pins)
         return self._pins
 
     def folder(self, key: int) -> Folder:
         """Return a folder's number of children and highest rank."""
         found = self._folders.get(key)
         if found is None:
-            ends = (next(self.members(key, reverse=True, cold=cold), None) for cold in (False, True))
-            ranks = [end.rank for end in ends if end is not None]
-            found = Folder(self._tally(key), max(ranks, default=None))
+            last, cold = self._last_rank(key), self._last_rank(key | COLD_GROUP)
+            count = self.tally(key)
+            if bool(count) is (last is None):
+                _missing().check_children(self, key, 0 if last is None else -1)
+            found = Folder(count, max(last or b"", cold or b"") or None)
             self._keep_folder(key, found)
         else:
             self._folders.move_to_end(key)
         return found
 
+    def _last_rank(self, group: int) -> bytes | None:
+        last = next(self.near.members(self.context, PAGE, group, reverse=True), None)
+        return None if last is None else cast(PageRecord, self._decode_page(last)).rank
+
+    def counts(self) -> Counts:
+        """Return the number of records. In a context that an older quire wrote they are counted here, once."""
+        if self._counts is None:
+            self._counts = _missing().count_records(self)
+        return self._counts
+
     def child_count(self, key: int) -> int:
         """Return a folder's number of children."""
         found = self._folders.get(key)
-        return self._tally(key) if found is None else found.children
+        count = self.tally(key) if found is None else found.children
+        if not count and found is None and next(self.members(key), None) is not None:
+            _missing().check_children(self, key, -1)
+        return count
 
     def body(self, key: int) -> str:
         if not key:
@@ -352,17 +408,29 @@ class State(Reader):
             self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
-        """Yield the messages with these numbers in order, without caching them."""
+        """Yield the messages with these numbers in order, without caching them. Raises `Corrupt` if one is missing."""
+        expected = start
         for record in self.storage.scan(self.context, MESSAGE, start, stop):
+            if record.key > expected:
+                _missing().check_destroyed(self, expected, record.key)
+            expected = record.key + 1
             yield record.key, self._decode(decode_message, record.key, record.value)
+        if expected <= stop:
+            _missing().check_destroyed(self, expected, min(stop + 1, self.next_message))
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
-            stored = self._near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
-            self._notes = {record.key: self._decode(decode_note, record.key, record.value) for record in stored}
+            stored = self.near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
+            notes = {record.key: self._decode(decode_note, record.key, record.value) for record in stored}
+            for counted in self.head.counts.notes if self.head.counts else ():
+                if counted < AGENTS and counted not in notes:
+                    raise self.damage_error(f"note record {counted} is missing.")
+            self._notes = {**notes}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
-        record = self._near.get(self.context, NOTE, key)
+        record = self.near.get(self.context, NOTE, key)
+        if record is None and self.head.counts and key in self.head.counts.notes:
+            raise self.damage_error(f"note record {key} is missing.")
         found = None if record is None else self._decode(decode_note, key, record.value)
         if key < CHECKPOINTS:
             self._notes[key] = found
@@ -371,18 +439,20 @@ class State(Reader):
     def deferred_changes(self) -> Mapping[int, DeferredChange]:
         """Return the deferred changes by page, in the order in which the pages were changed or opened."""
         if self._deferred is None:
-            stored = self._near.scan(self.context, ANCHOR) if self.head.deferred_count else ()
+            stored = self.near.scan(self.context, ANCHOR) if self.head.deferred_count else ()
             found = [(record.key, self._decode(decode_deferred_change, record.key, record.value)) for record in stored]
+            if len(found) < self.head.deferred_count:
+                _missing().check_number(self, ANCHOR, len(found), self.head.deferred_count)
             self._deferred = dict(sorted(found, key=lambda item: (item[1].seq, item[0])))
         return self._deferred
 
     def layouts(self) -> Mapping[int, LayoutRecord]:
-        """Return the layouts by segment. One that cannot be read counts as missing: the next fold makes it again."""
+        """Return the layouts by segment."""
         if self._layouts is None:
-            self._layouts = {}
-            for record in self._near.scan(self.context, LAYOUT) if self.head.layouts else ():
-                with suppress(Corrupt):
-                    self._layouts[record.key] = decode_layout(record.key, record.value)
+            stored = list(self.near.scan(self.context, LAYOUT)) if self.head.layouts else ()
+            if len(stored) < self.head.layouts:
+                _missing().check_number(self, LAYOUT, len(stored), self.head.layouts)
+            self._layouts = {record.key: self._decode(decode_layout, record.key, record.value) for record in stored}
         return self._layouts
 
     def layout(self, number: int) -> LayoutRecord | None:
@@ -438,11 +508,12 @@ class State(Reader):
         moved: bool,
     ) -> None:
         """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
-        self._near = self.storage
+        self.near = self.storage
         self.version = version
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
         self.head_value = head_value
+        self._counts = head.counts
         for number in range(len(self._counters), len(head.counters)):
             self._numbers[head.counters[number].segment] = number
         self._counters = list(head.counters)
@@ -468,6 +539,8 @@ class State(Reader):
     def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():
             self._keep_folder(key, folder)
+            if key in self.child_counts:
+                self.child_counts[key] = folder.children
         conversation = self.conversation()
         for key, page in pages.items():
             self._keep_page(key, page)
@@ -506,10 +579,11 @@ class State(Reader):
         """Return True if this is the state of that head."""
         return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
-    def _tally(self, key: int) -> int:
+    def tally(self, key: int) -> int:
+        """Return the stored number of children of a folder."""
         if key == self.head.tally_of:
             return self.head.tally
-        record = self._near.get(self.context, TALLY, key)
+        record = self.near.get(self.context, TALLY, key)
         return self._decode(decode_tally, key, record.value) if record else 0
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.integrity import DECODERS
+from quire.core.integrity import RecordCheck, read_records
 from quire.core.records import (
     PAGE_CODE,
     VECTOR_STATE,
@@ -31,9 +31,11 @@ from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
 from quire.maintenance.retention import LEAVING
 from quire.search.indexing import PrefetchedRecords, index_identity, scan_pages
 from quire.search.page_text import build_document
+from quire.search.vectors import delete_vectors
 from quire.storage.base import (
     ANCHOR,
     BODY,
+    CALL,
     JOURNAL,
     LAYOUT,
     PIN,
@@ -64,7 +66,7 @@ from quire.storage.search_protocol import (
 )
 from quire.storage.sqlite.storage import SQLiteStorage
 from quire.storage.urls import storage_at
-from quire.system.check import Problem, check_stored, find_unreadable
+from quire.system.check import Problem, check_stored, find_damaged
 
 _BATCH = 256
 _DERIVED: tuple[Family, ...] = (TALLY, PIN)
@@ -242,8 +244,10 @@ class _ContextExamination:
             decode_head(head.value)
             state = State(snapshot, self._context, max_pages=1_000, max_bytes=1 << 20)
         except QuireError as error:
-            unreadable = map(self._problem, find_unreadable(snapshot, self._context))
-            return _Findings(None, [_error_symptom("head", error, self._context), *unreadable])
+            problems = find_damaged(snapshot, self._context, head)
+            named = [problem for problem in problems if problem.where != "head"]
+            first = [_error_symptom("head", error, self._context)] if not named or named != problems else []
+            return _Findings(None, [*first, *map(self._problem, named)])
         problems = check_stored(state)
         derived = [problem for problem in problems if problem.derived]
         is_readable = not any(problem.invariant == 0 and not problem.derived for problem in problems)
@@ -256,7 +260,9 @@ class _ContextExamination:
         if not (self._repair and is_readable and (derived or unused)):
             return _Findings(head, symptoms)
         writes, value = _derive_again(state) if derived else ([], head.value)
-        writes += [Delete(family, key) for family, keys in unused.items() for key in keys]
+        writes += [Delete(BODY, key) for key in unused.get(BODY, ())]
+        left = set(unused.get(VECTOR, ())) - {write.key for write in writes if write.family == VECTOR}
+        writes += delete_vectors(snapshot, self._context, left)
         return _Findings(head, symptoms, Commit(head.version, head.version, value, writes, head.value))
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
@@ -269,8 +275,8 @@ class _ContextExamination:
         return self._symptom("invariant_broken", "error", problem.where, text, _FROM_BACKUP)
 
     def _derived_problem(self, problem: Problem, *, repaired: bool) -> Symptom:
-        code, end = ("count_wrong", ".") if problem.invariant else ("record_damaged", "")
-        symptom = self._symptom(code, "warning", problem.where, f"{problem.text}{end}", _REPAIRS)
+        code = "count_wrong" if problem.invariant else "record_damaged"
+        symptom = self._symptom(code, "warning", problem.where, problem.text, _REPAIRS)
         return replace(symptom, repaired=repaired)
 
     def _unused_problem(self, family: Family, keys: list[int]) -> Symptom:
@@ -346,10 +352,10 @@ class IndexExamination:
 
 
 def _derive_again(state: State) -> tuple[list[Write], bytes]:
-    """Return writes for the counts of children and the list of pins, and a head without its own count.
+    """Return writes for the counts of children, the list of pins and the calls, and a head without its own count.
 
-    If a vector cannot be read, all vectors are deleted; the next semantic search creates them. The same holds for
-    layouts and sheets, and the next fold.
+    If a vector is missing or cannot be read, all vectors are deleted; the next semantic search creates them. The same
+    holds for layouts and sheets, and the next fold.
     """
     children: dict[int, int] = {}
     pinned: set[int] = set()
@@ -363,19 +369,18 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     writes += [Put(TALLY, key, encode_record(key, count)) for key, count in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
+    damaged: set[str] = set()
+    head = Head(state.version, state.head_value)
+    check = RecordCheck(state.context, head, lambda damage: damaged.add(damage.family))
+    read_records(check, state.storage, state.context)
+    writes += [Put(CALL, key, encode_record(key, pages)) for key, pages in check.wrong_calls().items()]
     for family in (VECTOR, LAYOUT, SHEET):
-        writes += _unreadable(state, family)
-    return writes, encode_record(0, replace(state.head, tally_of=-1, tally=0))
-
-
-def _unreadable(state: State, family: Family) -> list[Write]:
-    """Return writes that delete all records of a derived family if one of them cannot be read."""
-    try:
-        for record in state.storage.scan(state.context, family):
-            DECODERS[family](record)
-    except QuireError:
-        return [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
-    return []
+        if family in damaged:
+            writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
+    layouts = 0 if LAYOUT in damaged else state.head.layouts
+    counts = replace(state.counts(), pins=len(pinned))
+    new_head = replace(state.head, tally_of=-1, tally=0, layouts=layouts, counts=counts)
+    return writes, encode_record(0, new_head)
 
 
 def _find_unused(state: State) -> dict[Family, list[int]]:
@@ -390,16 +395,16 @@ def _unused_bodies(state: State) -> list[int]:
     for record in storage.scan(context, JOURNAL):
         for touched in decode_entry(record.key, record.value).touched:
             if touched.family == PAGE_CODE:
-                used.add(_body_in(touched.key, touched.before, touched.group))
+                used.add(_body_in(Record(touched.key, touched.before or b"", touched.group, touched.order)))
     for record in storage.scan(context, ANCHOR):
         anchor = decode_deferred_change(record.key, record.value)
-        used.add(_body_in(record.key, anchor.before, anchor.group))
-        used.add(_body_in(record.key, anchor.opened or None, None))
+        used.add(_body_in(Record(record.key, anchor.before or b"", anchor.group, anchor.order)))
+        used.add(_body_in(Record(record.key, anchor.opened)))
     return [record.key for record in storage.scan(context, BODY) if record.key not in used]
 
 
-def _body_in(key: int, header: bytes | None, group: int | None) -> int:
-    page = None if header is None else decode_page(Record(key, header, group))
+def _body_in(record: Record) -> int:
+    page = decode_page(record) if record.value else None
     return page.header.body if isinstance(page, PageRecord) else 0
 
 

@@ -19,10 +19,11 @@ from zlib import crc32
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.integrity import RecordCheck
-from quire.core.records import decode_head
+from quire.core.records import decode_head, encode_record
 from quire.errors import (
     Conflict,
     Corrupt,
@@ -253,7 +254,11 @@ class ExportFile:
             raise
 
     def head(self, context: str) -> Head:
-        return self._head
+        head = decode_head(self._head.value)
+        if head.belongs_to(context):
+            return self._head
+        renamed = replace(head, name_crc=crc32(context.encode()))
+        return Head(self._head.version, encode_record(0, renamed))
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         return next(self.scan(context, family, key, key), None)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar, cast
 
+from quire.core.missing import check_pages
 from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
-from quire.errors import Corrupt, Hint, StorageFailure
+from quire.errors import Corrupt, Hint, StorageFailure, short_repr
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.page_text import build_document, is_searchable, text_fields
 from quire.search.tokenizer import TOKENIZER_VERSION, split_terms
@@ -102,7 +103,9 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
         for touched in entry.touched:
             if touched.family == PAGE_CODE:
                 before = touched.before
-                page = None if before is None else decode_page(Record(touched.key, before, touched.group))
+                page = (
+                    None if before is None else decode_page(Record(touched.key, before, touched.group, touched.order))
+                )
                 texts.setdefault(touched.key, set()).add(_text_fields(page))
                 if entry.operation in _OMITTING:  # the earlier text is in no entry
                     texts[touched.key].add(PURGE)
@@ -117,6 +120,8 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
 
 def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str) -> None:
     """Index the next pages."""
+    if state.reached < 0:
+        check_pages(storage, context)
     pages = list(islice(scan_pages(storage, context, state.reached + 1), _BATCH))
     ahead = PrefetchedRecords(storage, context, pages)
     documents: list[Document] = []
@@ -184,8 +189,10 @@ class PrefetchedRecords:
 
 
 def read_page(storage: Storage, context: str, key: int) -> PageRecord | None:
-    """Return a page as it is stored now, or None."""
+    """Return a page that an index or an entry names, as it is stored now; None if it was removed."""
     record = storage.get(context, PAGE, key)
+    if record is None and storage.head(context) is not None:
+        raise Corrupt(f"Context {short_repr(context)}: page record {key} is missing.")
     page = decode_page(record) if record else None
     return page if isinstance(page, PageRecord) else None
 

@@ -22,14 +22,14 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.records import PageRecord, page_key, segment_number
+from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.model.clock import to_datetime
 from quire.model.look_alikes import plain_letters
 from quire.model.messages import ROLES, Message
 from quire.model.pages import Form
 from quire.model.text import collapse_whitespace, hang_lines
-from quire.search.indexing import query_index, read_page, scan_pages
+from quire.search.indexing import query_index, read_page
 from quire.search.page_text import is_searchable, read_body
 from quire.search.query import Clause, Query, Scope, make_phrase
 from quire.search.rank import K1, B, idf, rank
@@ -165,8 +165,7 @@ def likeness_functions(state: State, question: str, embedder: Embedder | None) -
 def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> Iterator[Memory]:
     """Yield the exchanges of a short conversation, or the matching ones of a long one, in the order of messages."""
     if state.next_message <= MAX_WHOLE:
-        first, last = page_key(conversation, 0), page_key(conversation + 1, 0) - 1
-        pages: Iterable[PageRecord] = scan_pages(state.storage, state.context, first, last)
+        pages: Iterable[PageRecord] = filter(is_searchable, state.segment_pages(conversation))
     else:
         found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND)
         pages = _with_neighbours(state, found)

@@ -6,12 +6,16 @@ imported when the first vector is needed.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from threading import RLock
 from typing import Any
 from zlib import crc32
 
+from msgspec.structs import replace
+
+from quire.core.missing import check_pages
 from quire.core.records import (
     VECTOR_STATE,
     Header,
@@ -19,18 +23,17 @@ from quire.core.records import (
     VectorRecord,
     VectorState,
     decode_head,
-    decode_message,
     decode_vector,
     encode_record,
     page_number,
 )
-from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
+from quire.errors import Conflict, Corrupt, InvalidValue, NotInstalled, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form
 from quire.search.index import PerStorageCache
 from quire.search.indexing import changed_pages, read_page, scan_pages
-from quire.search.page_text import is_searchable, read_body
-from quire.storage.base import MESSAGE, VECTOR, Commit, Delete, Put, Storage, Write
+from quire.search.page_text import is_searchable, read_body, read_messages
+from quire.storage.base import VECTOR, Commit, Delete, Put, Storage, Write
 from quire.storage.search_protocol import ScoredKey, Span
 
 Embedder = Callable[[list[str]], Any]
@@ -134,6 +137,9 @@ class Vectors:
                     state = VectorState(0, identity, self.model)
                 if self._state != state:
                     self._load(storage, context, state)
+                    if state.version and len(self._rows) < state.count:  # some are missing: make all again
+                        self._forget()
+                        state = self._state = VectorState(0, identity, self.model)
                 if state.version == head.version:
                     return
                 keys = changed_pages(storage, context, state.version, head.version) if state.version else None
@@ -191,6 +197,8 @@ class Vectors:
         self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorState
     ) -> None:
         """Compute the vectors of changed pages, or of all pages; the last write stores the new state."""
+        if keys is None:
+            check_pages(storage, context)
         pages = scan_pages(storage, context) if keys is None else (read_page(storage, context, key) for key in keys)
         kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
         gone = set(kept)
@@ -205,6 +213,7 @@ class Vectors:
                     raise InvalidValue("The embedder returned vectors of several lengths; one length is needed.")
                 fresh.update((key, row) for (key, _), row in zip(texts, rows, strict=True))
         gone -= fresh.keys()
+        then = replace(then, count=len((self._rows.keys() | fresh.keys()) - gone))
         self._keep(storage, context, fresh, gone, then)
         self._rows.update((key, row.astype("float32")) for key, row in fresh.items())
         for key in gone:
@@ -238,6 +247,20 @@ def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Wri
         _write(storage, context, identity, writes, tries - 1)
 
 
+def delete_vectors(storage: Storage, context: str, keys: Iterable[int]) -> list[Write]:
+    """Return the writes that delete the vectors of these pages."""
+    found = [key for key in sorted(keys) if storage.get(context, VECTOR, key) is not None]
+    writes: list[Write] = [Delete(VECTOR, key) for key in found]
+    record = storage.get(context, VECTOR, VECTOR_STATE)
+    state = None
+    with suppress(Corrupt):  # the next search reports it
+        state = decode_vector(record.key, record.value) if record and found else None
+    if isinstance(state, VectorState) and state.count >= 0:
+        fewer = replace(state, count=state.count - len(found))
+        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, fewer)))
+    return writes
+
+
 def _has_meaning(page: PageRecord) -> bool:
     """Return whether a page has text of its own: a chapter repeats its pages, and a segment's root has none."""
     return is_searchable(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
@@ -256,11 +279,8 @@ def speaker_name(message: Message) -> str:
 
 
 def _lines(storage: Storage, context: str, header: Header) -> Iterator[str]:
-    for number in header.numbers:
-        record = storage.get(context, MESSAGE, number)
-        if record is not None:
-            message = decode_message(number, record.value).message
-            yield f"{speaker_name(message)}: {message.text}"
+    for message in read_messages(storage, context, header.numbers):
+        yield f"{speaker_name(message)}: {message.text}"
 
 
 def _numpy() -> Any:

@@ -242,6 +242,14 @@ class SupportsPrefetch(Protocol):
 
 
 @runtime_checkable
+class SupportsCount(Protocol):
+    """A storage of single records, which can be lost one by one, and which counts the records of a group quickly."""
+
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        """Return the number of records of a group."""
+
+
+@runtime_checkable
 class SupportsBulkRead(Protocol):
     """A storage that can read a small context at one moment and in one request."""
 

@@ -121,6 +121,10 @@ class Table(Generic[V]):
             after = slots[position]
             yield after[1], rows[after[1]]
 
+    def count_members(self, family: Family, group: int) -> int:
+        """Return the number of rows of a group."""
+        return len(self._groups.get((family, group), ()))
+
     def _remove_from_group(self, family: Family, key: int, old: Row[V]) -> None:
         if old.group is not None and (slots := self._groups.get((family, old.group))) is not None:
             _remove(slots, (old.order, key))
@@ -182,6 +186,11 @@ class MemoryStorage:
             found = self._find(context)
         if found:
             yield from stream_records(found[1].members(family, group, after, reverse=reverse), self._lock)
+
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        with self._lock:
+            found = self._find(context)
+            return found[1].count_members(family, group) if found else 0
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)
@@ -295,3 +304,6 @@ class PrefetchReader:
         if family not in SMALL:
             return self._storage.members(context, family, group, after=after, reverse=reverse)
         return starmap(row_record, self._table.members(family, group, after, reverse=reverse))
+
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        return self._table.count_members(family, group)

@@ -95,6 +95,9 @@ class OverlayStorage:
 
         return self._merge_records(family, lower, own_rows, _slot, reverse)
 
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        return sum(1 for _ in self.members(context, family, group))
+
     def commit(self, context: str, commit: Commit) -> None:
         if context != self.context:
             self.below.commit(context, commit)

@@ -5,16 +5,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quire.core.integrity import DECODERS
+from quire.core.integrity import Damage, RecordCheck, read_records
 from quire.core.records import (
     CHECKPOINTS,
-    NOTE_CODE,
-    PAGE_CODE,
     Gone,
     PageRecord,
-    Touched,
-    decode_entry,
-    decode_tally,
     page_key,
     page_number,
     segment_number,
@@ -23,25 +18,16 @@ from quire.core.state import State
 from quire.errors import Corrupt, QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
 from quire.storage.base import (
-    BODY,
-    JOURNAL,
-    LAYOUT,
-    MESSAGE,
     NOTE,
     PAGE,
     PIN,
-    SHEET,
     TALLY,
-    VECTOR,
     Family,
-    Record,
+    Head,
     Storage,
     read_snapshot,
 )
 from quire.system.rules import check_root_can_hide
-
-_DERIVED: tuple[Family, ...] = (TALLY, VECTOR, LAYOUT, SHEET)
-"""Families whose records can be computed from others."""
 
 
 class Problem(Struct, frozen=True):
@@ -72,7 +58,8 @@ def _check_against(state: State, snapshot: Storage) -> list[Problem]:
     try:
         stored = state.reopen(snapshot)
     except QuireError as error:
-        return [Problem(0, "head", str(error)), *find_unreadable(snapshot, state.context)]
+        damaged = [] if head is None else find_damaged(snapshot, state.context, head)
+        return damaged or [Problem(0, "head", str(error))]
     found = _Records()
     problems = check_stored(stored, found)
     if state.is_at(head):
@@ -85,7 +72,8 @@ def _check_against(state: State, snapshot: Storage) -> list[Problem]:
 def check_stored(state: State, found: "_Records | None" = None) -> list[Problem]:
     """Return the problems of a context in a storage that does not change meanwhile, such as a snapshot."""
     found = found or _Records()
-    problems = [*find_unreadable(state.storage, state.context, state, found), *_check_journal(state)]
+    head = Head(state.version, state.head_value)
+    problems = find_damaged(state.storage, state.context, head, state, found) if state.version else []
     if any(not problem.derived for problem in problems):  # further checks need readable records
         return problems
     return [*problems, *_Tree(state, found).problems()]
@@ -100,61 +88,46 @@ def _compare_memory(state: State, stored: State, found: "_Records") -> Iterator[
 
 
 class _Records:
-    """The result of reading every record: all pages, and the keys of the messages and notes."""
+    """The result of reading every record: all pages."""
 
     def __init__(self) -> None:
         self.pages: dict[int, PageRecord | Gone] = {}
-        self.keys: dict[Family, set[int]] = {MESSAGE: set(), NOTE: set()}
 
     def take(self, family: Family, key: int, value: object) -> None:
         if isinstance(value, PageRecord | Gone):
             self.pages[key] = value
-        elif family in self.keys:
-            self.keys[family].add(key)
 
 
-def find_unreadable(
-    storage: Storage, context: str, state: State | None = None, found: _Records | None = None
-) -> Iterator[Problem]:
-    """Yield a problem for every record that cannot be decoded. `state` is only used to name pages."""
-    for family, decode in DECODERS.items():
-        for record in storage.scan(context, family):
-            try:
-                value = decode(record)
-                if found is not None:
-                    found.take(family, record.key, value)
-            except QuireError as error:
-                where, text = f"{family} {record.key}", str(error)
-                if state is not None and family == PAGE:
-                    where = _name(state, record.key)
-                    text = f"page {where} {error.fact}" if isinstance(error, Corrupt) and error.record else text
-                yield Problem(0, where, text, derived=family in _DERIVED)
+def find_damaged(
+    storage: Storage, context: str, head: Head, state: State | None = None, found: _Records | None = None
+) -> list[Problem]:
+    """Return a problem for every damaged or missing record. `state` is only used to name pages."""
+    damages: list[Damage] = []
+    check = RecordCheck(context, head, damages.append)
+    read_records(check, storage, context, None if found is None else found.take)
+    return [_problem(state, damage) for damage in damages]
+
+
+def _problem(state: State | None, damage: Damage) -> Problem:
+    """Return a damaged record as a problem. `state` is used to name pages."""
+    family, key, text, derived, error, needed_by = damage
+    where = f"{family} {key}"
+    if family == "head":
+        return Problem(0, family, text)
+    if family == NOTE and key >= CHECKPOINTS:
+        where = f"checkpoint at entry {key - CHECKPOINTS}"
+    if state is not None and (family in (PAGE, PIN, TALLY) or needed_by >= 0):
+        is_place = family == PAGE or error is None
+        where = _name(state, key if needed_by < 0 else needed_by) if is_place else where
+        if family == PAGE and isinstance(error, Corrupt) and error.record:
+            text = f"page {where} {error.fact}"
+    is_count = derived and error is None and family in (PIN, TALLY)
+    return Problem(2 if is_count else 0, where, text, derived=derived)
 
 
 def _name(state: State, key: int) -> str:
     """Return the index of a page; its key if its segment is unknown."""
     return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
-
-
-def _check_journal(state: State) -> Iterator[Problem]:
-    first = next(state.storage.scan(state.context, JOURNAL), None)
-    expected = first.key if first is not None and _is_fork(first) else 1  # the journal of a fork starts at the fork
-    for record in state.storage.scan(state.context, JOURNAL):
-        if record.key != expected:
-            yield Problem(0, f"journal {expected}", f"missing; the next entry is {record.key}")
-        expected = record.key + 1
-    if expected > state.version + 1:
-        text = f"it is outdated: it has version {state.version}, and the last journal entry is {expected - 1}"
-        yield Problem(0, "head", text)
-    elif expected != state.version + 1:
-        yield Problem(0, f"journal {expected}", f"missing; the context has version {state.version}")
-
-
-def _is_fork(record: Record) -> bool:
-    try:
-        return decode_entry(record.key, record.value).operation == "fork"
-    except QuireError:  # reported already as an unreadable record
-        return False
 
 
 class _Tree:
@@ -178,7 +151,6 @@ class _Tree:
     def problems(self) -> Iterator[Problem]:
         for key in self.strays:
             yield Problem(5, f"page {key}", "its segment never existed")
-        yield from self._check_missing()
         yield from self._check_segments()
         children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
         for page in self.pages.values():
@@ -188,33 +160,14 @@ class _Tree:
         yield from self._check_derived(children)
         yield from self._check_messages()
 
-    def _check_missing(self) -> Iterator[Problem]:
-        """Check that every page and note in the journal still has a record: removed ones leave one under their key."""
-        state = self.state
-        kept = {PAGE_CODE: self.found.pages.keys(), NOTE_CODE: self.found.keys[NOTE]}
-        reported: set[tuple[int, int]] = set()
-        for record in state.storage.scan(state.context, JOURNAL):
-            for touched in decode_entry(record.key, record.value).touched:
-                stored = kept.get(touched.family)
-                if stored is not None and touched.key not in stored and (touched.family, touched.key) not in reported:
-                    reported.add((touched.family, touched.key))
-                    yield Problem(0, self._name(touched), f"missing; journal entry {record.key} has it")
-
-    def _name(self, touched: Touched) -> str:
-        if touched.family == PAGE_CODE:
-            return _name(self.state, touched.key)
-        seq = touched.key - CHECKPOINTS
-        return f"checkpoint at entry {seq}" if seq >= 0 else f"note {touched.key}"
-
     def _check_messages(self) -> Iterator[Problem]:
-        """Check that every message is stored, is on at most one page, and is marked only outside the tree."""
+        """Check that every message is on at most one page, and is marked only outside the tree."""
         state = self.state
-        stored = self.found.keys[MESSAGE]
         holder: dict[int, int] = {}
         for page in self.pages.values():
             where, header = state.index(page.key), page.header
             for number in header.numbers:
-                if number not in stored or number >= state.next_message:
+                if number >= state.next_message:
                     yield Problem(0, where, f"its message {number} is missing")
                 if holder.setdefault(number, page.key) != page.key:
                     yield Problem(1, where, f"its message {number} is on {state.index(holder[number])!r} too")
@@ -251,8 +204,6 @@ class _Tree:
             yield Problem(0, where, f"its author {header.author} is unknown")
         if header.folder and header.body:
             yield Problem(2, where, "a folder has no body")
-        if header.body and self.state.storage.get(self.state.context, BODY, header.body) is None:
-            yield Problem(0, where, f"its body {header.body} is missing")
         if page.parent is not None and not page.is_cold:
             yield from self._check_place(page, page.parent, where)
 
@@ -296,28 +247,7 @@ class _Tree:
 
     def _check_derived(self, children: "Counter[int]") -> Iterator[Problem]:
         storage, context = self.state.storage, self.state.context
-        tallies, unread = self._tallies()
-        if self.state.head.tally_of >= 0:
-            tallies[self.state.head.tally_of] = self.state.head.tally
-        for key in (tallies.keys() | children.keys()) - unread:
-            if tallies.get(key, 0) != children[key]:
-                text = f"it counts {tallies.get(key, 0)} children, not {children[key]}"
-                yield Problem(2, self.state.index(key), text, derived=True)
         for key in children:
-            listed = [page.key for page in self.state.members(key)]
+            listed = [record.key for record in storage.members(context, PAGE, key)]
             if len(listed) != len(set(listed)) or len(listed) != children[key]:
                 yield Problem(2, self.state.index(key), "it does not list every child once")
-        pinned = {page.key for page in self.pages.values() if page.header.pinned}
-        for key in pinned ^ {record.key for record in storage.scan(context, PIN)}:
-            yield Problem(2, self.state.index(key), "its pin and the list of pins disagree", derived=True)
-
-    def _tallies(self) -> tuple[dict[int, int], set[int]]:
-        """Return the stored counts, and the keys of those that cannot be read (reported already)."""
-        tallies: dict[int, int] = {}
-        unread: set[int] = set()
-        for record in self.state.storage.scan(self.state.context, TALLY):
-            try:
-                tallies[record.key] = decode_tally(record.key, record.value)
-            except QuireError:
-                unread.add(record.key)
-        return tallies, unread

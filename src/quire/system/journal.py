@@ -7,6 +7,7 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
+from quire.core.entries import read_entries, read_entry
 from quire.core.reader import Reader
 from quire.core.records import (
     NOTE_CODE,
@@ -16,7 +17,6 @@ from quire.core.records import (
     Gone,
     PageRecord,
     Touched,
-    decode_entry,
     decode_page,
     decode_segment,
 )
@@ -25,7 +25,7 @@ from quire.errors import Hint, InvalidValue, short_repr
 from quire.model.clock import check_moment, to_datetime
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
-from quire.storage.base import JOURNAL, Record
+from quire.storage.base import Record
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -68,20 +68,10 @@ def history(
     wanted = _filters(state, actor, operation, page, since, until)
     last = state.version if before is None else min(before - 1, state.version)
     return (
-        to_entry(state, record.key, entry)
-        for record in _scan_entries(state, after + 1, last, reverse=reverse)
-        for entry in [decode_entry(record.key, record.value)]
+        to_entry(state, seq, entry)
+        for seq, entry in read_entries(state, after + 1, last, reverse=reverse)
         if all(passes(entry) for passes in wanted)
     )
-
-
-def _scan_entries(state: State, first: int, last: int, *, reverse: bool) -> Iterator[Record]:
-    is_empty = first <= last == state.version  # every version has an entry
-    for record in state.storage.scan(state.context, JOURNAL, first, last, reverse=reverse):
-        is_empty = False
-        yield record
-    if is_empty:
-        raise state.damage_error(f"journal record {last} is missing.")
 
 
 def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:
@@ -110,14 +100,14 @@ def export(entries: Iterator[Entry], target: IO[bytes]) -> int:
 
 def stored_entry(state: State, seq: object) -> EntryRecord:
     """Return the entry with this seq. Raises `InvalidValue`."""
-    whole = isinstance(seq, int) and not isinstance(seq, bool) and 0 < seq <= state.version
-    found = state.storage.get(state.context, JOURNAL, seq) if whole and isinstance(seq, int) else None
+    is_seq = isinstance(seq, int) and not isinstance(seq, bool) and 0 < seq <= state.version
+    found = read_entry(state, seq) if is_seq and isinstance(seq, int) else None
     if found is None:
         raise InvalidValue(
             f"No journal entry {short_repr(seq)}; the last one is {state.version}.",
             Hint("history", purpose="to list them"),
         )
-    return decode_entry(found.key, found.value)
+    return found
 
 
 def page_before(touched: Touched) -> PageRecord | Gone | None:

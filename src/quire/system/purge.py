@@ -33,6 +33,7 @@ from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue
 from quire.model.pages import Form, Mark, PageIndex
 from quire.search.indexing import PURGE
+from quire.search.vectors import delete_vectors
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -40,7 +41,6 @@ from quire.storage.base import (
     JOURNAL,
     MESSAGE,
     PAGE,
-    VECTOR,
     Delete,
     Family,
     Put,
@@ -244,7 +244,7 @@ def _erase_records(plan: Plan, traces: Traces) -> int:
     kept = {page.header.body for page in plan.segment_pages()}  # a fork may have the same text on another page
     bodies = traces.bodies | traces.history.unreferenced_bodies()
     plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
-    plan.erasures += [Delete(VECTOR, key) for key in sorted(traces.keys | traces.derived)]
+    plan.erasures += delete_vectors(storage, context, traces.keys | traces.derived)
     for record in storage.scan(context, CALL):
         pages = decode_call(record.key, record.value)
         left = tuple(page for page in pages if page not in traces.keys)

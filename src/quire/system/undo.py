@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quire.core.entries import read_entries
+from quire.core.missing import check_checkpoints
 from quire.core.plan import Plan
 from quire.core.reader import slot_of
 from quire.core.records import (
@@ -26,7 +28,6 @@ from quire.core.records import (
     PageRecord,
     SegmentRecord,
     Touched,
-    decode_entry,
     decode_note,
     decode_segment,
     page_key,
@@ -35,7 +36,7 @@ from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Lifecycle, Visibility
 from quire.model.text import MAX_NAME, check_one_line
-from quire.storage.base import JOURNAL, NOTE
+from quire.storage.base import NOTE
 from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import check_conversation_kept, check_pins, check_plan, check_segments
@@ -65,7 +66,12 @@ def _record(state: State, touched: Touched) -> _Any:
     """Return a touched record as it is now."""
     if touched.family == PAGE_CODE:
         return state.page(touched.key)
-    return state.segment(touched.key) if touched.family == SEGMENT_CODE else state.note(touched.key)
+    if touched.family == SEGMENT_CODE:
+        return state.segment(touched.key)
+    note = state.note(touched.key)
+    if note is None:
+        raise state.damage_error(f"note record {touched.key} is missing.")
+    return note
 
 
 def _name(plan: Plan, touched: Touched) -> str:
@@ -211,8 +217,9 @@ def checkpoint(plan: Plan, name: str) -> int:
 def checkpoints(state: State) -> dict[str, int]:
     """Return all checkpoints with their seqs, oldest first."""
     scanned = state.storage.scan(state.context, NOTE, CHECKPOINTS)
-    found = ((record.key - CHECKPOINTS, decode_note(record.key, record.value)) for record in scanned)
-    return {note.name: seq for seq, note in found if note.name}
+    found = {record.key: decode_note(record.key, record.value) for record in scanned}
+    check_checkpoints(state, found.keys())
+    return {note.name: key - CHECKPOINTS for key, note in found.items() if note.name}
 
 
 def resolve_seq(state: State, to: "str | int | Entry") -> int:
@@ -291,12 +298,11 @@ def _changes_since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
     """Return every record changed after an entry, as it was then, and the pages whose last version was not pinned."""
     found: dict[tuple[int, int], Touched] = {}
     unpinned: set[int] = set()
-    for record in state.storage.scan(state.context, JOURNAL, seq + 1, state.version):
-        entry = decode_entry(record.key, record.value)
+    for key, entry in read_entries(state, seq + 1):
         if entry.operation == "temporary" and 0 < entry.undoes <= seq:
             raise InvalidOperation(
                 f"Cannot go back to entry {seq}: it is in a temporary block. The last entry before it is"
-                f" {entry.undoes - 1}, the first one after it is {record.key}."
+                f" {entry.undoes - 1}, the first one after it is {key}."
             )
         for touched in entry.touched:
             found.setdefault((touched.family, touched.key), touched)

@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from quire.conversation.sequence import items
+from quire.core.entries import read_entry
 from quire.core.records import (
     WINDOW_LINES,
     DeferredChange,
     PageRecord,
-    decode_entry,
     page_key,
     page_number,
     segment_number,
 )
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
-from quire.storage.base import JOURNAL
 from quire.system.window_pages import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
@@ -94,8 +93,7 @@ def _decision(state: State, page: PageRecord) -> tuple[str, int, int]:
     seq = page.header.seq if layout is None or page_number(page.key) >= layout.next else layout.seq
     if layout is None and page.parent is not None and isinstance(above := state.page(page.parent), PageRecord):
         seq = max(seq, above.header.seq if above.header.visibility is Visibility.HIDDEN else 0)
-    record = state.storage.get(state.context, JOURNAL, seq)
-    entry = None if record is None else decode_entry(seq, record.value)
+    entry = read_entry(state, seq)
     return ("", 0, 0) if entry is None else (entry.actor, seq, entry.time)
 
 

@@ -15,7 +15,6 @@ from quire.core.records import (
     LayoutRecord,
     PageRecord,
     SegmentRecord,
-    decode_page,
     page_key,
     page_line,
     page_number,
@@ -23,8 +22,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.model.messages import Message
-from quire.model.pages import MAX_NUMBER, Form, Lifecycle, Permission, SegmentType, Visibility
-from quire.storage.base import PAGE
+from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.draw import Node, PartBuilder, block_head, granularity_of
 from quire.view.parts import Granularity, ShownPage, ViewPart
 from quire.view.runs import SPAN, draw_pages_run, fit_run_line
@@ -194,9 +192,7 @@ def new_pages(state: State, reader: Reader, number: int) -> list[PageRecord]:
     layout = state.layout(number)
     if layout is None or state.counters[number].next <= layout.next:
         return []
-    start, stop = page_key(number, layout.next), page_key(number, MAX_NUMBER)
-    stored = (decode_page(record) for record in state.storage.scan(state.context, PAGE, start, stop))
-    pages = (reader.page(page.key) for page in stored if isinstance(page, PageRecord))
+    pages = (reader.page(page.key) for page in state.segment_pages(number, layout.next))
     shown = [page for page in pages if isinstance(page, PageRecord) and _is_shown(reader, page)]
     return sorted(shown, key=lambda page: (_entry(page, layout), page.key))
 

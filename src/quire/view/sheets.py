@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import NamedTuple
 
+from quire.core.entries import read_entries, read_entry
 from quire.core.reader import Slot, slot_of
 from quire.core.records import (
     AGENTS,
@@ -22,7 +23,6 @@ from quire.core.records import (
     SheetChunk,
     SheetRecord,
     SheetState,
-    decode_entry,
     decode_sheet,
     encode_record,
     page_key,
@@ -32,7 +32,7 @@ from quire.core.state import State
 from quire.errors import Corrupt
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.search.indexing import PURGE
-from quire.storage.base import JOURNAL, SHEET, Delete, Put, Write
+from quire.storage.base import SHEET, Delete, Put, Write
 
 RENDERER = "renderer"
 """The actor of folds."""
@@ -254,10 +254,7 @@ class Sheets:
             return None
         places: Places = {}
         keys: set[int] = set()
-        entries = 0
-        for record in state.storage.scan(state.context, JOURNAL, stored.version + 1, state.version):
-            entries += 1
-            entry = decode_entry(record.key, record.value)
+        for _, entry in read_entries(state, stored.version + 1):
             if entry.operation == PURGE:  # it does not tell where the pages were
                 return None
             for touched in entry.touched:
@@ -265,8 +262,6 @@ class Sheets:
                     keys.add(touched.key)
                     if touched.group is not None and not touched.group & COLD_GROUP:
                         places.setdefault(touched.group, set()).add((touched.order, touched.key))
-        if entries != state.version - stored.version:  # a fork has no earlier entries
-            return None
         for key in keys:
             page = state.page(key)
             if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
@@ -362,6 +357,7 @@ class Sheets:
         return Run(folder, start, stop, pages, newest)
 
     def _members(self, run: Run, *, reverse: bool = False) -> Iterator[PageRecord]:
+        self._state.check_folder(run.folder)
         if reverse:
             return self._state.members(run.folder, after=run.stop, reverse=True)
         after = None if run.start is None else (run.start[0], run.start[1] - 1)
@@ -376,8 +372,8 @@ class Sheets:
     def _actor(self, seq: int) -> str:
         """Return who made a journal entry; "" if the entry is not there."""
         if seq not in self._actors:
-            record = self._state.storage.get(self._state.context, JOURNAL, seq)
-            self._actors[seq] = "" if record is None else decode_entry(seq, record.value).actor
+            entry = read_entry(self._state, seq)
+            self._actors[seq] = "" if entry is None else entry.actor
         return self._actors[seq]
 
 

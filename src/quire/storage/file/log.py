@@ -388,6 +388,10 @@ class ContextLog:
         self.park()
 
     def _apply(self, frame: Frame) -> None:
+        before, now = 0 if self.head is None else self.head.version, frame.version
+        is_next = now >= before > 0 or now < 0 < before or (before <= 0 and (now > 0 or now <= before))
+        if not is_next:  # versions grow; those of a copy in progress are negative and fall
+            raise Corrupt(f"{str(self._path)!r} is damaged at byte {frame.start}: its commits are out of order.")
         for entry in frame.entries:
             family, key = entry.family, entry.key
             if entry.kind == DELETE:

@@ -104,6 +104,10 @@ class FileStorage:
         log = self._open(context)
         return self._stream(log, log.table.members(family, group, after, reverse=reverse)) if log else iter(())
 
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        log = self._open(context)
+        return log.table.count_members(family, group) if log else 0
+
     def commit(self, context: str, commit: Commit) -> None:
         folder = self._folder(context)
         with self._lock, _errors(self.path):

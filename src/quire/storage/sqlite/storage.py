@@ -188,6 +188,11 @@ class SQLiteStorage:
             limit = min(max(limit * 32, 64), _CHUNK)
             after = (rows[-1][3], rows[-1][0] & MAX_KEY)
 
+    def count_members(self, context: str, family: Family, group: int) -> int:
+        with self._lock:
+            place = self._number(context) << GROUP_BITS | group
+            return int(self._db.execute(f"SELECT count(*) FROM {family} WHERE grp = ?", (place,)).get)
+
     def commit(self, context: str, commit: Commit) -> None:
         with self._lock:
             self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
