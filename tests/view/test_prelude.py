@@ -310,3 +310,35 @@ def tokens_before_a_fold(calls: int) -> int:
 def test_at_a_user_message_a_view_with_thinking_and_calls_folds_early() -> None:
     assert 0.75 * 2_000 < tokens_before_a_fold(calls=1) <= 0.85 * 2_000
     assert tokens_before_a_fold(calls=0) > 0.9 * 2_000
+
+
+def test_thinking_is_bound_to_the_windows_among_the_messages_as_they_are_shown() -> None:
+    ctx = quire.open("memory:", budget=900)
+    ctx.windows.register(Counter)
+    for _ in range(6):
+        ctx.windows.open("counter")
+    signer = Signer()
+    for turn in range(12):
+        ctx.user(f"Question {turn}. " + "Please look at all of it. " * turn)
+        for _ in range(2):
+            signer.check(ctx.render(windows="inline").anthropic())
+            ctx.add(signer.reply(calls=1))
+            call = ctx.pending_calls()[0].id
+            ctx.tool_result(call, "A long result. " * 5 * turn)
+            ctx.pages.update_segment("win", max_capacity=(0, 60, 120)[turn % 3])  # other windows are lines
+    assert signer.legal
+    assert not signer.illegal
+
+
+def test_inline_windows_count_beside_the_same_windows_in_preludes() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.windows.register(Counter)
+    for _ in range(3):
+        ctx.windows.open("counter")
+    ctx.user("Hello")
+    ctx.render()
+    ctx.assistant("Hello")  # the windows stay before it
+    for turn in range(40):
+        ctx.user(f"Question {turn}: " + "more words " * 8)
+        assert ctx.render(windows="inline").tokens <= 1_500
+        ctx.assistant("Yes, " * 10)

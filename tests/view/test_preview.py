@@ -10,6 +10,7 @@ import quire
 from quire.core.records import PageRecord
 from quire.core.state import State
 from quire.errors import ReadOnly
+from tests.view.signing import Signer
 
 
 def test_an_imagined_chapter_is_named_by_its_ends_and_what_lies_between_is_not_read(
@@ -213,3 +214,21 @@ def test_a_listener_of_folds_may_write() -> None:
         assert view.seq == ctx.seq
     assert said
     assert ctx.check() == []
+
+
+def test_a_preview_shows_the_thinking_of_the_view_if_a_capacity_cannot_be_kept() -> None:
+    storage = quire.MemoryStorage()
+    ctx = quire.open(storage, "talk", budget=3_000)
+    ctx.pages.update_segment("usr", max_capacity=20)
+    ctx.conversation.batch_start(0)  # nothing in an open batch is folded
+    signer = Signer()
+    for question in ("Hi.", "And?", "More?", "Again?"):
+        ctx.user(question)
+        signer.check(ctx.render().anthropic())
+        ctx.add(signer.reply("Yes."))
+    ctx.user("Well?")
+    view = ctx.render()
+    assert view.fold is None
+    assert "thinking" in str(view.anthropic())
+    again = quire.open(storage, "talk").render(preview=True)
+    assert again.anthropic() == view.anthropic()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from quire.core.engine import Engine
 from quire.core.reader import Reader
 from quire.core.records import USAGE, Billing, NoteRecord, PageRecord
+from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Lifecycle, PageIndex, Visibility
@@ -26,6 +27,8 @@ _MAX_MODELS = 100
 _MIN_FACTOR, _MAX_FACTOR = 0.2, 5
 """No vocabulary differs more from the one that quire counts with; a report outside belongs to another view."""
 _MAX_NAMED = 4
+_REPLY_SEARCH = 64
+"""The number of newest messages among which the last reply is looked for."""
 _KIND_LABELS = {
     "system": "system prompt",
     "preamble": "how to read this",
@@ -97,6 +100,17 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 # The shared prefix
+
+
+def last_reply_at(state: State) -> int:
+    """Return the time of the assistant's newest message in milliseconds since 1970; 0 if none is near the end."""
+    newest = state.next_message - 1
+    for number in range(newest, max(-1, newest - _REPLY_SEARCH), -1):
+        record = state.message(number)
+        page = state.page(record.page) if record.message.role == "assistant" else None
+        if isinstance(page, PageRecord):  # a message that was removed or moved has no time
+            return page.header.created
+    return 0
 
 
 def folder_changes(reader: Reader, before: Sequence[ViewPart], now: Sequence[ViewPart]) -> dict[int, str]:

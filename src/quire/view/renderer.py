@@ -5,6 +5,7 @@ budget, and explains views.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict, replace
@@ -17,7 +18,6 @@ from quire.core.records import (
     UNDONE_FOLD,
     WINDOW_LINES,
     NoteRecord,
-    PageRecord,
     SentView,
     segment_number,
 )
@@ -36,6 +36,7 @@ from quire.view.cost import (
     budget_for,
     draw_outlook,
     folder_changes,
+    last_reply_at,
     to_usage,
 )
 from quire.view.draw import PartBuilder
@@ -65,23 +66,10 @@ if TYPE_CHECKING:
 ACTOR = "renderer"
 LINE_TOKENS = 72
 """The most tokens of the budget line in the tail of a view."""
-_REPLY_SEARCH = 64
-"""The number of newest messages among which the last reply is looked for."""
 _DEFAULT_OPTIONS = RenderOptions()
 
 Pieces = Callable[[RenderOptions], Sequence[TailPiece]]
 """Returns the pieces of a view's tail. It is called without the lock, because it may run code of an app."""
-
-
-def last_reply_at(state: State) -> int:
-    """Return the time of the assistant's newest message in milliseconds since 1970; 0 if none is near the end."""
-    newest = state.next_message - 1
-    for number in range(newest, max(-1, newest - _REPLY_SEARCH), -1):
-        record = state.message(number)
-        page = state.page(record.page) if record.message.role == "assistant" else None
-        if isinstance(page, PageRecord):  # a message that was removed or moved has no time
-            return page.header.created
-    return 0
 
 
 class Renderer:
@@ -131,29 +119,32 @@ class Renderer:
             room -= LINE_TOKENS if has_line else 0
             own = wanted == budget and not options.preview
             inline = options.windows == "inline"
-            self._frame = self._digest_frame(options, pieces)
+            self._frame = self._digest_frame(options)
             self._most = max(budget, wanted)
             cache, folded = self._update_cache(), None
             first = bool(options.recall or has_line) and (not own or cache.awaits_first_reply())
             recall = self._recall_block(options, room, alone=not own) if options.recall and first else None
-            tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
-            after = new_parts(tail, cache.preludes())
+            new_tail = partial(self._new_tail, pieces, recall, room=room, own=wanted == budget)
+            tail, frame = new_tail(cache), self._frame
+            self._bind_windows(cache, frame, tail if inline else None)
+            after = new_parts(tail, () if inline else cache.preludes())
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
             if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
-                whole = self._new_tail(pieces, recall, cache, room, own=True, whole=True) if cache.preludes() else tail
+                whole = new_tail(cache, whole=True) if cache.preludes() else tail
                 cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
                 tail = tail if cache.preludes() else whole
-                after = new_parts(tail, cache.preludes())
+                after = new_parts(tail, () if inline else cache.preludes())
             fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
             is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
             if fills or (is_wrong and not may_fold):
-                tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget, whole=True)
-                cache = self._preview(wanted, room, tail, limit, fills=fills)
+                whole = new_tail(cache, whole=True)
+                drawn = self._preview(cache, wanted, room, whole, limit, fills=fills)
                 if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
-                    tail = self._new_tail(pieces, recall, cache, room, own=wanted == budget)
-                    cache = self._preview(wanted, room, tail, limit, fills=True)
-                after = tail.parts()
+                    whole = new_tail(drawn)
+                    drawn = self._preview(cache, wanted, room, whole, limit, fills=True)
+                cache, tail, after = (cache, tail, after) if drawn is cache else (drawn, whole, whole.parts())
+            self._bind_windows(cache, frame, tail if inline else None, is_last=True)
             parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
             tokens = total_tokens(parts)
             after = [] if inline else [part for part in after if part.kind != "recalled"]
@@ -231,11 +222,9 @@ class Renderer:
         outlook = Outlook(budget=budget, used=used, next_fold=pages, reserved=reserved)
         key = self._builder.key if self._builder else ""
         part = draw_outlook(outlook, key, self._tokens.count)
-        return (
-            part
-            if part.tokens <= LINE_TOKENS
-            else draw_outlook(replace(outlook, next_fold=()), key, self._tokens.count)
-        )
+        if part.tokens <= LINE_TOKENS:
+            return part
+        return draw_outlook(replace(outlook, next_fold=()), key, self._tokens.count)
 
     def _request(self, cache: ViewCache) -> Request:
         """Return what a reply to a view is stored with."""
@@ -244,16 +233,19 @@ class Renderer:
         newest = -1 if thinking is None else thinking.newest
         return Request(state.head.identity, state.next_message, self._frame, newest, digest)
 
-    def _digest_frame(self, options: RenderOptions, pieces: Sequence[TailPiece]) -> bytes:
+    def _digest_frame(self, options: RenderOptions) -> bytes:
         """Return the digest of what is sent beside the messages of the context; b"" for a plain view."""
-        inline = pieces if options.windows == "inline" else ()
         tools = self._tools(options.tools)[1] if options.tools else b""
-        if options.include_system_prompt and not inline and not tools:
-            return b""
-        from hashlib import blake2b  # late: most views are plain
+        is_plain = options.include_system_prompt and not tools
+        return b"" if is_plain else _digest(options.include_system_prompt, tools)
 
-        windows = [(piece.key, piece.entry, piece.used, piece.text) for piece in inline]
-        return blake2b(repr((options.include_system_prompt, tools, windows)).encode(), digest_size=8).digest()
+    def _bind_windows(self, cache: ViewCache, frame: bytes, tail: Tail | None, *, is_last: bool = False) -> None:
+        """Bind thinking to the windows among the messages too. If they change once more, show no thinking."""
+        windows = [(entry, part.messages[0].text) for entry, part in tail.parts_by_entry()] if tail else []
+        bound = _digest(frame, windows) if windows else frame
+        if bound != self._frame:
+            cache.bind(b"changed" if is_last else bound)  # no reply has such a frame
+        self._frame = bound
 
     def _count_tools(self, tools: Sequence[Any]) -> int:
         return self._tools(tools)[2]
@@ -261,9 +253,7 @@ class Renderer:
     def _tools(self, tools: Sequence[Any]) -> tuple[Sequence[Any], bytes, int]:
         """Return tool schemas with their digest and their tokens. The last ones are cached."""
         if self._counted_tools[0] != tools:
-            from hashlib import blake2b
-
-            digest = blake2b(dumps(to_plain_json(tools, "tools")).encode(), digest_size=8).digest()
+            digest = _digest(dumps(to_plain_json(tools, "tools")))
             self._counted_tools = (list(tools), digest, count_tools(tools, self._engine.counter))
         return self._counted_tools
 
@@ -303,8 +293,8 @@ class Renderer:
         pieces: Sequence[TailPiece],
         recall: "RecallBlock | None",
         cache: ViewCache,
-        budget: int,
         *,
+        room: int,
         own: bool,
         whole: bool = False,
     ) -> Tail:
@@ -324,8 +314,8 @@ class Renderer:
         if not current:
             return Tail(self._tokens)
         noted = state.note(WINDOW_LINES)
-        tail = Tail(self._tokens, current, self._windows_share(state, cache, budget))
-        if tail.tokens > self._threshold(budget) - cache.total_tokens():
+        tail = Tail(self._tokens, current, self._windows_share(state, cache, room))
+        if tail.tokens > self._threshold(room) - cache.total_tokens():
             tail.drop_obsolete()
         if noted is not None and own:
             tail.lay_out(noted.used)
@@ -399,9 +389,7 @@ class Renderer:
         total = fitter.fit(threshold, self._target(room), cache.total_tokens() + used)
         if self._is_raised():
             total = fitter.open_to(self._target(room))
-        ends_preludes = bool(cache.preludes()) and not fitter.is_discarded
-        changes_view = plan.pages or plan.applies_deferred or plan.layouts
-        if total > room or not (changes_view or ends_preludes or len(plan.notes) > 1):
+        if total > room or not fitter.has_effect(cache):
             self._laid_out = budget
             return cache, None  # nothing is left to fold; if the view is too large, render raises the error
         jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
@@ -437,8 +425,11 @@ class Renderer:
         builder = self._builder or self._new_builder(plan.state)
         return BudgetFitter(plan, builder, self._new_cache(builder, budget), budget=room, config=self.config, tail=tail)
 
-    def _preview(self, budget: int, room: int, tail: Tail, limit: int, *, fills: bool) -> ViewCache:
-        """Return the parts of a view that fits its room, or `fills` it, without a commit. Raises `IrreducibleFloor`."""
+    def _preview(self, cache: ViewCache, budget: int, room: int, tail: Tail, limit: int, *, fills: bool) -> ViewCache:
+        """Return the parts of a view that fits its room, or `fills` it, without a commit. Raises `IrreducibleFloor`.
+
+        If a fold would change nothing, return `cache`.
+        """
         plan = self._engine.begin(ACTOR)
         plan.is_preview = True
         plan.apply_deferred()
@@ -449,7 +440,13 @@ class Renderer:
             total = fitter.open_to(room)
         if total > room:
             raise _floor_error([*fitter.parts.parts(), *tail.parts()], total, room, limit)
-        return fitter.parts
+        return fitter.parts if fills or fitter.has_effect(cache) else cache
+
+
+def _digest(*values: object) -> bytes:
+    from hashlib import blake2b  # late: most views are plain
+
+    return blake2b(repr(values).encode(), digest_size=8).digest()
 
 
 def _floor_error(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:

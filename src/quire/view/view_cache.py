@@ -309,6 +309,11 @@ class ViewCache:
         if reply.whole is not None and self._thinking is None:
             self._thinking = self.chain()
 
+    def bind(self, frame: bytes) -> None:
+        """Choose the thinking that is bound to another frame."""
+        self.frame = frame
+        self._choose_thinking()
+
     def _choose_thinking(self) -> None:
         if self._thinking is not None:
             self.conversation_tokens += self._thinking.choose(self.frame)

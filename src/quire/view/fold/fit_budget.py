@@ -112,6 +112,12 @@ class BudgetFitter:
             self._total = None
         return self._press()
 
+    def has_effect(self, before: ViewCache) -> bool:
+        """Return whether the planned changes make the view differ from the parts `before`."""
+        plan = self.plan
+        ends_preludes = bool(before.preludes()) and not self.is_discarded
+        return bool(plan.pages or plan.applies_deferred or plan.layouts or ends_preludes or len(plan.notes) > 1)
+
     @property
     def parts(self) -> ViewCache:
         """The parts of the view with the planned changes."""
