@@ -52,7 +52,7 @@ GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 """Families of records that can belong to a group. Records of other families are found by key only."""
 
 Durability = Literal["normal", "full"]
-"""`normal`: an acknowledged commit survives `kill -9`. `full`: it also survives power loss."""
+"""`normal`: an acknowledged commit survives `kill -9`; power loss may take the last ones. `full`: it survives both."""
 
 KEY_BITS: Final = 38
 MAX_KEY: Final = (1 << KEY_BITS) - 1

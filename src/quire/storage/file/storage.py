@@ -276,7 +276,7 @@ class FileStorage:
         for attempt in range(_LOOKS):
             try:
                 return _read_log(folder, context)
-            except Corrupt:
+            except (Corrupt, FileNotFoundError):
                 if attempt == _LOOKS - 1:
                     raise
         return None
@@ -326,10 +326,7 @@ def _read_log(folder: Path, context: str) -> ContextLog | None:
         if has_traces(folder):
             raise missing_log(folder)
         return None
-    try:
-        log = ContextLog(folder, context)
-    except FileNotFoundError:  # the context was dropped just now
-        return None
+    log = ContextLog(folder, context)
     try:
         log.start()
         if log.head is None and has_traces(folder):
