@@ -2,20 +2,26 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from threading import Thread
+from time import sleep
 
 import pytest
 
 import quire
 import quire.aio
-from quire import Busy, Context, InvalidOperation, InvalidValue, Library, NoSuchContext
+from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Library, NoSuchContext
 from quire.core.records import ORIGINS
 from quire.storage.base import NOTE, Delete
 from quire.testing.case import contents
 from tests.maintenance.raw_stores import CHINESE, KINDS, LATIN, SECRET, RawStore
+from tests.system.test_purge import Shelf
+from tests.system.test_purge_anywhere import written
 from tests.talks import calling
 from tests.windows.sample_apps import Counter
 
@@ -166,6 +172,60 @@ def test_an_erasure_that_was_interrupted_is_completed(local: RawStore, monkeypat
     assert library.exists("c")
     library.erase("c")
     assert local.count() == 0
+
+
+def test_forks_that_are_made_meanwhile_are_erased_too(local: RawStore) -> None:
+    ctx = local.library.create("c")
+    ctx.user(f"slip {SECRET}")
+    made = list[str]()
+
+    def fork_on() -> None:
+        storage = local.open()
+        library = Library(storage)
+        source = "c"
+        with suppress(NoSuchContext, Conflict):  # it was erased
+            for number in range(10_000):
+                library.fork(source, f"f{number}")
+                made.append(f"f{number}")
+                source = f"f{number}" if number % 3 else "c"
+        storage.close()
+
+    thread = Thread(target=fork_on)
+    thread.start()
+    while len(made) < 5:
+        sleep(0.001)
+    removed = local.library.erase("c").contexts
+    thread.join()
+    assert set(removed) == {"c", *made}
+    assert list(local.library.list()) == []
+    assert local.count() == 0
+
+
+@pytest.mark.parametrize("backend", ["file", "sqlite"])
+def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
+    for step in range(60 if request.config.getoption("--long") else 1):
+        place = tmp_path / str(step)
+        place.mkdir()
+        try:
+            erase_one_by_one(Shelf(backend, place), Random(seed + step))
+        except BaseException as error:
+            error.add_note(f"QUIRE_SEED={seed + step}")
+            raise
+
+
+def erase_one_by_one(shelf: Shelf, random: Random) -> None:
+    """Remove a context and its forks in any order and way; at the end nothing is left."""
+    books, _ = written(shelf, random)
+    assert shelf.holds(LATIN)
+    library = Library(shelf.storage)
+    for book in random.sample(books, len(books)):
+        if library.exists(book.name):
+            random.choice([library.delete, library.erase])(book.name)
+    assert list(library.list()) == []
+    assert library.scrub() == ()
+    assert not shelf.holds(LATIN)
+    assert quire.doctor(shelf.storage).symptoms == ()
 
 
 def test_a_damaged_context_is_erased_too(tmp_path: Path) -> None:

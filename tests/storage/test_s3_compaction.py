@@ -222,6 +222,19 @@ def test_what_is_left_of_a_drop_that_died_is_removed(objects: CountingObjects) -
     assert keys_of(open_engine(objects.in_another_process()).scan("d", BODY)) == list(range(9))
 
 
+def test_a_fork_does_not_outlive_a_source_that_is_dropped_meanwhile(objects: CountingObjects) -> None:
+    other = open_engine(objects)
+    write(other, "c", *bodies(0, 9))
+    mine = objects.in_another_process()
+    storage = open_engine(mine)
+    storage.head("c")
+    at_put(mine, "heads", lambda: other.drop("c"))
+    with pytest.raises(Conflict):
+        storage.fork("c", "f", _fork_of(storage, "c"), {})
+    assert list(storage.contexts()) == []
+    assert objects.keys() == []
+
+
 def test_scrubbing_removes_what_is_left_of_a_drop_that_died(objects: CountingObjects) -> None:
     storage = open_engine(objects)
     for name in ("c", "d"):

@@ -139,7 +139,7 @@ def test_looking_listing_and_dropping(objects: CountingObjects) -> None:
     assert sent(objects, lambda: storage.commit("c", Commit(0, 1, HEAD, [Put(BODY, 1, bytes(900_000))]))) == 4
     assert sent(objects, lambda: storage.head("c")) == 1
     assert sent(objects, lambda: storage.commit("c", Commit(1, 2, HEAD, ()))) == 1
-    assert sent(objects, lambda: storage.fork("c", "f", Commit(2, 3, HEAD, (), HEAD), {})) == 6
+    assert sent(objects, lambda: storage.fork("c", "f", Commit(2, 3, HEAD, (), HEAD), {})) == 7
     assert sent(objects, lambda: storage.drop("f")) == 5
     assert sent(objects, lambda: storage.drop("f")) == 1
     assert list(storage.contexts()) == ["c"]

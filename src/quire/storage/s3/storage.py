@@ -211,6 +211,10 @@ class S3Storage:
             except ObjectMissing as missing:
                 fresh = self._refresh_after(source, missing)  # it was dropped or compacted meanwhile
                 raise conflict(context, fresh.head.head if fresh else None, commit.expect) from None
+        now = self._states.refresh(source)
+        if now is None or now.head.incarnation != snapshot.head.incarnation:  # it may have been erased with its forks
+            self.drop(target)
+            raise conflict(context, now.head.head if now else None, commit.expect)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         self._check_open()
