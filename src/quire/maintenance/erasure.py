@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, origins_of
 from quire.errors import Corrupt, Hint, InvalidOperation, QuireError, short_repr
-from quire.storage.base import FAMILIES, NOTE, Family, Remainder, Storage, no_such_context
+from quire.storage.base import FAMILIES, NOTE, Family, Remainder, Storage, SupportsExamine, no_such_context
 from quire.system.scrubbing import COPIES, scrub_bytes, unscrubbed
 
 
@@ -67,7 +67,7 @@ def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
         forks=tuple(removed),
         reached=reached,
         scrubbed=not left,
-        remains=(*left, *family.remainders(), COPIES),
+        remains=(*left, *family.remainders(), *_find_headless(storage), COPIES),
     )
 
 
@@ -108,6 +108,13 @@ class _Family:
         if self.unreadable:
             text = "Their heads cannot be read, so forks are not known"
             yield Remainder("unknown", f"{text}: {', '.join(map(short_repr, self.unreadable))}.")
+
+
+def _find_headless(storage: Storage) -> Iterator[Remainder]:
+    """Yield the records without a head, which may be those of a fork."""
+    for symptom in storage.examine() if isinstance(storage, SupportsExamine) else ():
+        if symptom.code == "head_lost":
+            yield Remainder("unknown", f"{symptom.where}: {symptom.text}")
 
 
 def _find(storage: Storage, name: str) -> HeadRecord | None:

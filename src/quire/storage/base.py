@@ -203,7 +203,7 @@ class Remainder(Struct, frozen=True):
     | `busy`, `storage_failure`, … | the code of the error that prevented it                                   |
     | `server`        | old bytes that only an administrator of the server or the bucket can remove            |
     | `related`       | other contexts with the same texts: the origin, other forks of it, imported copies     |
-    | `unknown`       | contexts with a damaged head, which may have the same texts                            |
+    | `unknown`       | contexts with a damaged or lost head, which may have the same texts                    |
     | `copies`        | copies outside the store                                                               |
     """
 

@@ -63,8 +63,8 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
 
 def _encode_context(context: quire.Context, form: str) -> bytes:
     """Return a copy for a person, or the messages in a provider's form as JSON Lines."""
-    if form == "json" or form == "html":
-        return format_context(context.pages.storage, context.name, form)[0]
+    if form in _WHOLE:
+        return format_context(context.pages.storage, context.name, form)[0]  # type: ignore[arg-type]
     messages = list(context.messages())
     values = format_messages(messages, form)  # type: ignore[arg-type]
     if form == "anthropic":
