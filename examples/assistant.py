@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -21,6 +22,7 @@ import quire
 
 PROMPT = "You are a personal assistant. Remember what you are told; if something changes, the newest counts."
 
+DATE = re.compile(r"\d+ [A-Z]\w\w \d{4}")
 HIT = re.compile(r"^\[usr-(\d+)\].*?User: (.*)$", re.MULTILINE)
 
 
@@ -66,7 +68,7 @@ class Assistant:
         begun = process_time()
         said = self.ctx.user(turn.said)
         asks = turn.said.endswith(("?", "？"))  # other turns need no recall: their views only grow
-        view = self.ctx.render(reserve=self.beside, recall=0.25 if asks else None)
+        view = self.ctx.render(reserve=self.beside, recall=asks)
         self.seconds[asks].append(process_time() - begun)
         self.ledger.sent(self.ctx, view, reserve=self.beside)
         if turn.asks:
@@ -102,14 +104,15 @@ class Assistant:
 
 
 def read(view: quire.View, subject: str) -> str | None:
-    """Return what the user said about a subject, from the last turns or recalled pages. Folded lines can be old."""
-    last = [
-        said.text for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"
-    ]
-    recalled = [said.text for part in view.parts if part.kind == "recalled" for said in part.messages]
-    lines = [line for text in recalled for line in text.splitlines() if line.startswith("User: ")]
-    found = values_of(subject, "\n".join(last)) or values_of(subject, "\n".join(lines))
-    return found[-1] if found else None
+    """Return what the user said about a subject, in the last turns or else in recalled pages, which have dates."""
+    last = [said for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"]
+    if found := values_of(subject, "\n".join(said.text for said in last)):
+        return found[-1]
+    told, day = [], ""
+    for line in "".join(part.messages[0].text for part in view.parts if part.kind == "recalled").splitlines():
+        day = f"{datetime.strptime(line, '%d %b %Y'):%Y-%m-%d}" if DATE.fullmatch(line) else day
+        told += [(day, value) for value in values_of(subject, line) if line.startswith("User: ")]
+    return max(reversed(told), key=lambda one: one[0])[1] if told else None
 
 
 def main(turns: int, budget: int, path: Path) -> None:

@@ -83,7 +83,7 @@ def check_state(run: Run) -> bool:
         return False
     layout = ctx._views._renderer._update_cache()  # what the last fold left, and everything since
     may_fold = walk.config.enabled and not options.get("preview")
-    capped = ctx.pages.get_segment("usr").max_capacity and not may_fold  # the capacity may fold in this view alone
+    capped = layout.is_over_capacity and not may_fold  # what is above a capacity folds in this view alone
     steady = wanted == walk.budget and layout.total_tokens() <= room and not capped
     now = Seen(view, Forms(view), steady, system)
     check_view(now, room, asked, None if stale else ctx)

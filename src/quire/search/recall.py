@@ -58,6 +58,12 @@ _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 all, and a passage of fewer tokens is not worth showing."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
+_STANDOUT = 2.75
+"""A memory stands out if it has this many times the mean score of all exchanges."""
+_SAMPLE = 100
+"""The number of exchanges of a long conversation over which the mean is taken."""
+_FEW = 50
+"""Of fewer exchanges, the mean is estimated lower: all of them may matter."""
 _MAX_LINES = 2_000
 _MAX_SMALL_TALK = 80
 _MIN_ROOM = 12
@@ -73,7 +79,8 @@ class Memory(Struct, frozen=True):
     """A candidate for recall: an exchange, or a page outside the conversation (`place` is -1).
 
     `place` orders exchanges; the places of neighbours differ by one. `when` is in milliseconds. An echo only quotes
-    other pages: it keeps its place, but it has no score and is not recalled.
+    other pages: it keeps its place, but it has no score and is not recalled. A typical exchange was not looked for: the
+    mean score is taken over these.
     """
 
     key: int
@@ -82,6 +89,7 @@ class Memory(Struct, frozen=True):
     speaker: str
     text: str
     echo: bool = False
+    typical: bool = False
 
 
 Likeness = Callable[[Sequence[Memory]], Sequence[float]]
@@ -164,11 +172,14 @@ def likeness_functions(state: State, question: str, embedder: Embedder | None) -
 
 def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> Iterator[Memory]:
     """Yield the exchanges of a short conversation, or the matching ones of a long one, in the order of messages."""
+    step = 1
     if state.next_message <= MAX_WHOLE:
         pages: Iterable[PageRecord] = filter(is_searchable, state.segment_pages(conversation))
     else:
         found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND)
-        pages = _with_neighbours(state, found)
+        step = state.next_message // _SAMPLE
+        sample = _pages_of(state, range(0, state.next_message, step))
+        pages = {page.key: page for page in (*_with_neighbours(state, found), *sample)}.values()
     exchanges = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
     segments = segment_ids(state, scope)
     place = -1
@@ -176,10 +187,11 @@ def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> 
     for page in exchanges:
         place += 1 if page.header.numbers[0] == last_number + 1 else 2  # 2: a gap, so they are not neighbours
         last_number = page.header.numbers[-1]
-        yield _memory_of(state, page, place, segments)
+        is_typical = any(number % step == 0 for number in page.header.numbers)
+        yield _memory_of(state, page, place, segments, typical=is_typical)
 
 
-def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[str]) -> Memory:
+def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[str], *, typical: bool) -> Memory:
     cache = _memories.setdefault(state, OrderedDict())
     entry = cache.get(page.key)
     if entry is None or entry[0] != (page.header.numbers, segments):
@@ -195,7 +207,8 @@ def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[s
         while len(cache) > _MAX_CACHED:
             cache.popitem(last=False)
     memory = entry[1]
-    return memory if memory.place == place else replace(memory, place=place)
+    is_same = memory.place == place and memory.typical == typical
+    return memory if is_same else replace(memory, place=place, typical=typical)
 
 
 def _search(state: State, question: str, scope: Scope, within: Scope, limit: int) -> Iterator[PageRecord]:
@@ -276,22 +289,42 @@ class RankedMemories(Struct, frozen=True):
     reasons: Sequence[str]
     words: Sequence[str] = ()
 
-    def lay_out(self, room: int, count: Count, visible: Collection[int] = ()) -> RecallText:
-        """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`."""
+    def lay_out(
+        self,
+        room: int,
+        count: Count,
+        visible: Collection[int] = (),
+        *,
+        share: int | None = None,
+        selective: bool = False,
+    ) -> RecallText:
+        """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
+
+        Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, only
+        memories that stand out from the others are returned.
+        """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
             return RecallText()
         lines = _RecallLines(room, count, self.words)
-        least = _MIN_SHARE * best
-        usable = [
-            n
-            for n, one in enumerate(self.memories)
-            if one.key not in visible and self.scores[n] > least and not one.echo
-        ]
+        least = max(_MIN_SHARE * best, min(best, _STANDOUT * self._mean_score() if selective else 0.0))
+        usable = [n for n, one in enumerate(self.memories) if self.scores[n] >= least and not one.echo]
+        left = room if share is None else share
         for number in nlargest(_MAX_LINES, usable, key=lambda n: (self.scores[n], -n)):
-            if not lines.add(number, self.memories[number]):
+            memory = self.memories[number]
+            if memory.key not in visible:
+                lines.add(number, memory)
+            elif share is not None:
+                left -= lines.size(memory)
+                lines.room = min(room, left)
+            if lines.room - lines.tokens <= _MIN_ROOM:
                 break
         return lines.join(self.memories, [value / best for value in self.scores], self.reasons)
+
+    def _mean_score(self) -> float:
+        """Return the mean score of a typical exchange; of few exchanges it is estimated lower."""
+        scores = [score for score, memory in zip(self.scores, self.memories, strict=True) if memory.typical]
+        return sum(scores) / max(len(scores), _FEW)
 
 
 def rank_memories(
@@ -473,8 +506,8 @@ class _RecallLines:
         self._days: dict[str, int] = {}
         self.tokens = 0
 
-    def add(self, number: int, memory: Memory) -> bool:
-        """Add a line if it fits; return whether there is room for another."""
+    def add(self, number: int, memory: Memory) -> None:
+        """Add a line if it fits."""
         day = _day(memory)
         date = 0 if day in self._days else self._count(day)
         line, tokens = self._line(memory, self.room - self.tokens - date)
@@ -482,7 +515,10 @@ class _RecallLines:
             self._days.setdefault(day, number)
             self._lines[number] = line
             self.tokens += tokens + date
-        return self.room - self.tokens > _MIN_ROOM
+
+    def size(self, memory: Memory) -> int:
+        """Return about how many tokens the line of a memory has."""
+        return _MAX_LINE if len(memory.text) > _LONG else min(self._count(memory.text), _MAX_LINE)
 
     def join(self, memories: Sequence[Memory], scores: Sequence[float], reasons: Sequence[str]) -> RecallText:
         """Return the lines as one text."""

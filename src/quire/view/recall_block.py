@@ -22,40 +22,32 @@ from quire.view.parts import ShownPage, ViewPart
 from quire.view.tail import Priority, TailPiece
 
 TITLE = "Recalled from earlier"
-_LEAST = 220
-"""The tokens that a block may have after many others."""
 
 
 class RecallBlock:
-    """The recalled pages of one view.
+    """The recalled pages of one view, in at most `share` tokens.
 
-    The blocks of earlier views stay until the next fold. So a block takes at most half of what they left of the share
-    of the `room`, but at least an eighth of it or 220 tokens. A share above one half is for few questions: the first
-    block takes all of it, and so does the block of a view that is `alone`, such as a preview.
+    The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and visible
+    pages among the best count for the share. A `selective` block has only pages that stand out from the others.
     """
 
-    def __init__(self, engine: Engine, builder: PartBuilder, share: float, room: int, *, alone: bool) -> None:
+    def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool) -> None:
         self._engine = engine
         self._builder = builder
-        self._share = int(share * room)
-        self._first = self._share if alone or share > 0.5 else self._share // 2
-        self._limit = self._first
+        self._share = share
+        self._selective = selective
         self._question_page, self._question = _last_question(engine)
-
-    def set_used(self, tokens: int) -> None:
-        """Set the tokens of the blocks that earlier views left."""
-        self._limit = max((self._share - tokens) // 2, min(self._share // 8, _LEAST)) if tokens else self._first
 
     def reserve(self, visible: Collection[int]) -> list[TailPiece]:
         """Return a piece of the size that the block would have now, so that a fold makes room for it."""
-        part = self.build(self._limit, visible)
+        part = self.build(self._share, visible)
         text = "".join(str(message.content) for message in part.messages) if part else ""
         return [TailPiece("recalled", 0, "", text, priority=Priority.UNIMPORTANT)] if part else []
 
     def build(self, room: int, visible: Collection[int]) -> ViewPart | None:
         """Return the block in at most `room` tokens, without `visible` pages; None if no page matters or fits."""
         head = block_head(self._builder.key, TITLE)
-        left = min(room, self._limit) - self._builder.message_tokens(head)
+        left = min(room, self._share) - self._builder.message_tokens(head)
         recalled, text, tokens = self._lay_out(head, left, visible)
         while recalled.pages and tokens > room:  # escaping may have made it longer
             left -= tokens - room
@@ -67,7 +59,9 @@ class RecallBlock:
     def _lay_out(self, head: str, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
         recalled = RecallText()
         if room > 0 and self._question.strip():
-            recalled = self._memories.lay_out(room, self._builder.count, visible)
+            recalled = self._memories.lay_out(
+                room, self._builder.count, visible, share=self._share, selective=self._selective
+            )
         text = head + self._builder.escaping.escape_key(recalled.text)
         return recalled, text, self._builder.count(text) + PER_MESSAGE
 

@@ -123,7 +123,7 @@ class Renderer:
             self._most = max(budget, wanted)
             cache, folded = self._update_cache(), None
             first = bool(options.recall or has_line) and (not own or cache.awaits_first_reply())
-            recall = self._recall_block(options, room, alone=not own) if options.recall and first else None
+            recall = self._recall_block(options, room) if options.recall and first else None
             new_tail = partial(self._new_tail, pieces, recall, room=room, own=wanted == budget)
             tail, frame = new_tail(cache), self._frame
             self._bind_windows(cache, frame, tail if inline else None)
@@ -131,9 +131,9 @@ class Renderer:
             cold = own and self._is_cold()
             may_fold = own and self.config.enabled
             if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
-                whole = new_tail(cache, whole=True) if cache.preludes() else tail
+                whole = new_tail(cache, whole=True) if recall or cache.preludes() else tail
                 cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
-                tail = tail if cache.preludes() else whole
+                tail = tail if folded is None else whole
                 after = new_parts(tail, () if inline else cache.preludes())
             fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
             is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
@@ -149,7 +149,6 @@ class Renderer:
             tokens = total_tokens(parts)
             after = [] if inline else [part for part in after if part.kind != "recalled"]
             if recall is not None:
-                recall.set_used(_recalled_tokens(cache.preludes()))
                 block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
                 after += [block] if block is not None else []
             if has_line and (first or _is_line_outdated(cache, limit)):
@@ -199,13 +198,13 @@ class Renderer:
             pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
 
-    def _recall_block(self, options: RenderOptions, room: int, *, alone: bool) -> "RecallBlock | None":
+    def _recall_block(self, options: RenderOptions, room: int) -> "RecallBlock | None":
         from quire.view.recall_block import RecallBlock  # late: most views recall nothing
 
         share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
         if self._builder is None:
             return None
-        return RecallBlock(self._engine, self._builder, share, room, alone=alone)
+        return RecallBlock(self._engine, self._builder, int(share * room), selective=options.recall is True)
 
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
@@ -301,7 +300,8 @@ class Renderer:
         """Return the tail of a view with the parts in `cache`. Obsolete pieces are in it only if there is room.
 
         Windows take a quarter of the budget, or the capacity of their segment. What the last fold shrank to lines stays
-        so in views of the context's `own` size. The `whole` tail is the one of a view without preludes.
+        so in views of the context's `own` size. The `whole` tail is the one after a fold: without preludes
+        and with the recalled pages of a view that shows none of them.
         """
         state = self._engine.state
         current = [piece for piece in pieces if piece.is_current is None or piece.is_current(state)]
@@ -309,8 +309,7 @@ class Renderer:
         if preludes:
             current += closed_windows(state, current, preludes)
         if recall is not None:
-            recall.set_used(_recalled_tokens(preludes))
-            current += recall.reserve(cache.visible_pages())
+            current += recall.reserve(() if whole else cache.visible_pages())
         if not current:
             return Tail(self._tokens)
         noted = state.note(WINDOW_LINES)
@@ -453,11 +452,6 @@ def _floor_error(parts: Sequence[ViewPart], total: int, room: int, limit: int) -
     from quire.view.fold.fit_budget import irreducible_floor
 
     return irreducible_floor(parts, total, room, limit)
-
-
-def _recalled_tokens(preludes: Sequence[ViewPart]) -> int:
-    """Return the tokens of the recalled pages that earlier views left."""
-    return sum(part.tokens for part in preludes if part.kind == "recalled")
 
 
 def _is_line_outdated(cache: ViewCache, budget: int) -> bool:

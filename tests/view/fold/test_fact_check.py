@@ -164,8 +164,8 @@ def pages_of(ctx: quire.Context) -> list[Any]:
     return [page.header for page in state.segment_pages() if page.header.line_tokens]
 
 
-@pytest.mark.parametrize("name", ["tau_airline", "swe_agent"])
-def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str) -> None:
+@pytest.mark.parametrize(("name", "least"), [("tau_airline", 0.085), ("swe_agent", 0.13)])
+def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str, least: float) -> None:
     path = DATA / f"{name}.jsonl.gz"
     if not path.exists():
         pytest.skip("the recorded conversations are not here")
@@ -181,5 +181,5 @@ def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str) -> Non
                 ctx.render()
     account = sum((fold.account for fold in folds), FactAccount(0, 0))
     assert account.lost == 0
-    assert account.kept > 0.08 * (account.kept + account.reachable)  # a line has three facts; the others are found
+    assert account.kept > least * (account.kept + account.reachable)  # a line has three facts; the others are found
     assert check_facts(ctx, every=7) > 30
