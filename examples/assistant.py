@@ -21,7 +21,6 @@ from parts.life import HOUR, START, Turn, live, values_of
 import quire
 
 PROMPT = "You are a personal assistant. Remember what you are told; if something changes, the newest counts."
-
 DATE = re.compile(r"\d+ [A-Z]\w\w \d{4}")
 HIT = re.compile(r"^\[usr-(\d+)\].*?User: (.*)$", re.MULTILINE)
 
