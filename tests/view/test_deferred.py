@@ -30,7 +30,7 @@ def as_agent(ctx: Context, plan_it: Callable[[Plan], object], opened: str | None
         plan_it(plan)
         plan.defer(*([plan.require_page(opened).key] if opened else []))
 
-    ctx.pages._engine.run("agent", "agent", planner)
+    ctx.pages._engine.run("agent", "expand_details" if opened else "agent", planner)
 
 
 CHANGES: dict[str, Callable[[Plan], object]] = {

@@ -257,7 +257,7 @@ def test_layouts_are_derived(tmp_path: Path) -> None:
 def test_undo_of_folds_works_in_any_order() -> None:
     ctx = quire.open("memory:", budget=1_500)
     add_notes(ctx, 40)
-    for turn in range(40):
+    for turn in range(70):
         ctx.user(f"Turn {turn}: " + "word " * 40)
         ctx.assistant("Done.")
         check_view(ctx, 1_500)

@@ -22,8 +22,10 @@ def expand(plan: Plan, index: PageIndex) -> None:
     layout = plan.state.layout(segment_number(record.key))
     is_window = record.header.form is Form.WINDOW  # the tail shows it
     is_line = layout is not None and not (is_window or record.is_root or layout.shows(record.key))
-    if is_line and record.key not in plan.pages and segment_number(record.key) != plan.conversation():
-        plan.restore(record)  # it is the newest page now, so the next layout shows it
+    if segment_number(record.key) == plan.conversation():
+        is_line = bool(plan.pages)  # a folder above it was opened
+    if is_line and record.key not in plan.pages:
+        plan.restore(record)  # it is the newest page now, so the next layout or fold shows it
 
 
 def hide(plan: Plan, index: PageIndex) -> None:

@@ -51,7 +51,7 @@ _Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
 
 def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
     """Raise `InvalidOperation` if a later entry changed the same records, with all entries to undo first."""
-    for touched in entry.touched:
+    for touched in _checked(entry):
         record = _record(plan.state, touched)
         later = _effective_entry(plan.state, record, seq, touched)
         if later != seq:
@@ -60,6 +60,11 @@ def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
             first = _undo_first(_blockers(plan.state, seq, entry)) if later > seq else "Undo that first."
             fact = f"{_name(plan, touched)} was changed later by entry {named} ({did}). {first}"
             raise InvalidOperation(fact, *_alternatives(plan, touched))
+
+
+def _checked(entry: EntryRecord) -> Iterator[Touched]:
+    """Yield the records of an entry that a later entry may not have changed. The note of undone folds is not one."""
+    return (touched for touched in entry.touched if (touched.family, touched.key) != (NOTE_CODE, UNDONE_FOLD))
 
 
 def _record(state: State, touched: Touched) -> _Any:
@@ -111,7 +116,7 @@ def _blockers(state: State, seq: int, entry: EntryRecord) -> list[int]:
     waiting = [(seq, entry)]
     while waiting and len(found) < _MAX_SEARCHED:
         at, record = waiting.pop()
-        for touched in record.touched:
+        for touched in _checked(record):
             for later in _later_changes(state, touched, at):
                 if later not in found:
                     found.add(later)
@@ -340,8 +345,9 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     check_untouched(plan, seq, record)
     before = {touched.key: page_before(touched) for touched in record.touched if touched.family == PAGE_CODE}
     homes = _homes(plan, before)
-    whole = _original(plan.state, record).operation == "unmarshal"  # it replaced the whole context
-    for touched in record.touched:
+    original, is_redo = _original(plan.state, record)
+    whole = original.operation == "unmarshal"  # it replaced the whole context
+    for touched in _checked(record):
         if touched.family == PAGE_CODE:
             _revert_page(plan, touched, homes, before.keys())
         elif touched.family == SEGMENT_CODE:
@@ -350,8 +356,8 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             _revert_note(plan, touched)
     if not plan.pages and not plan.segments and not plan.notes:
         raise _no_change_error(plan, record)
-    if record.operation == "fold":
-        plan.put_note(UNDONE_FOLD, name="undone")  # the fold is not repeated until the budget requires it
+    if original.operation == "fold":  # an undone fold is not repeated until the budget requires it
+        plan.put_note(UNDONE_FOLD, name="" if is_redo else "undone")
     if whole:
         _unpin_hidden(plan)
     check_plan(plan)
@@ -378,11 +384,12 @@ def _no_change_error(plan: Plan, record: EntryRecord) -> InvalidOperation:
     return InvalidOperation("pins and permissions are security settings and are never undone; set them explicitly.")
 
 
-def _original(state: State, record: EntryRecord) -> EntryRecord:
-    """Return the operation at the start of a chain of undos and redos."""
+def _original(state: State, record: EntryRecord) -> tuple[EntryRecord, bool]:
+    """Return the operation at the start of a chain of undos, and whether the undo of `record` repeats it."""
+    is_redo = False
     while record.operation == "undo":
-        record = stored_entry(state, record.undoes)
-    return record
+        record, is_redo = stored_entry(state, record.undoes), not is_redo
+    return record, is_redo
 
 
 def _revert_page(

@@ -22,8 +22,14 @@ from quire.view.sheets import CHUNK, Run, Sheets
 
 LINES_SHARE = 0.1
 """The share of the budget for all lines outside the conversation."""
-GIVEN_SHARE = 0.5
-"""The share of the budget up to which a developer's pages are whole, with everything else that is always shown."""
+GIVEN_SHARE = 0.3
+"""The share of the budget up to which a developer's pages are whole, with everything else that is always shown.
+
+A larger share would leave too little room after a fold, so that the next one comes after a few turns.
+"""
+LEAST_GIVEN_SHARE = 0.15
+FULL_SHARE = 0.5
+"""If the system prompt is long, a developer's pages get the first of these shares, up to the second with the prompt."""
 OWN_SHARE = 0.1
 """The share of the budget for notes of agents that are shown whole."""
 _PIECES = (16, 8, 4, 2)
@@ -48,6 +54,12 @@ class Rooms(NamedTuple):
     given: int
     own: int
     lines: int
+
+
+def layout_rooms(budget: int, fixed: int) -> Rooms:
+    """Return the rooms in a view in which `fixed` tokens are always shown."""
+    given = max(GIVEN_SHARE * budget - fixed, min(LEAST_GIVEN_SHARE * budget, FULL_SHARE * budget - fixed), 0)
+    return Rooms(int(given), int(budget * OWN_SHARE), int(budget * LINES_SHARE))
 
 
 class _Item:

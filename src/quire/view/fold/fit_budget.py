@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
-from quire.core.reader import Reader
 from quire.core.records import WINDOW_LINES, PageRecord, page_key
 from quire.errors import IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Visibility
@@ -26,10 +25,10 @@ from quire.view.fold.folding import (
     merge_all_lines,
     protected_pages,
 )
+from quire.view.fold.opened import OpenedPages, find_opened
 from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
 from quire.view.fold.unfolding import Unfolding
-from quire.view.layout import GIVEN_SHARE, OWN_SHARE, LayoutPlanner, Rooms
-from quire.view.layout import LINES_SHARE as LAYOUT_LINES_SHARE
+from quire.view.layout import LayoutPlanner, Rooms, layout_rooms
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ViewPart, tokens_by_kind, total_tokens
 from quire.view.tail import NO_LINES, Tail
@@ -70,8 +69,7 @@ class BudgetFitter:
         """True if folding would not save enough, so that only the tail was shrunk."""
         self._layout: LayoutPlanner | None = None
         self._total: int | None = None  # None after a change, until it is measured again
-        opened = (key for key, anchor in plan.state.deferred_changes().items() if anchor.opened)
-        self._opened = _first_row_pages(plan, opened)
+        self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
     def fit(self, threshold: int, target: int, used: int = 0) -> int:
         """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still.
@@ -221,9 +219,7 @@ class BudgetFitter:
             self._layout = LayoutPlanner(self.plan, self._builder, self._budget)
             self.plan.lays_out = True
         if rooms is None:
-            fixed = total_tokens(self._cache.system) + self._tail.tokens
-            given = max(0, int(self._budget * GIVEN_SHARE) - fixed)
-            rooms = Rooms(given, int(self._budget * OWN_SHARE), int(self._budget * LAYOUT_LINES_SHARE))
+            rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
         self._layout.lay_out(rooms)
         self._total = None
 
@@ -236,7 +232,7 @@ class BudgetFitter:
             given, own, _ = self._layout.used
             left = max(0, own - excess)
             given = max(0, given - max(0, excess - own)) + left
-            self._lay_out(Rooms(given, left, int(self._budget * LAYOUT_LINES_SHARE)))
+            self._lay_out(Rooms(given, left, layout_rooms(self._budget, 0).lines))
 
     def _limit_conversation(self) -> None:
         """Fold old exchanges if the conversation is above its capacity, down to half of it."""
@@ -264,7 +260,7 @@ class BudgetFitter:
         self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None
     ) -> Sequence[RowItem]:
         protected = protected_pages(row, self.plan, turns, room)
-        return choose_pages(row, protected | self._opened if turns else protected, excess, limit, self._lines)
+        return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
         row = self._row()
@@ -285,7 +281,7 @@ class BudgetFitter:
             is_essential = key in essential
             if not item.is_open_folder or item.page.header.pinned:
                 yield item
-            elif is_essential or self.plan.pinned_below(key):
+            elif is_essential or key in self._opened.above or self.plan.pinned_below(key):
                 inner = list(self._items(key))
                 yield from self._split(inner, essential_pages(inner, self.plan) if is_essential else frozenset())
             else:
@@ -349,10 +345,3 @@ def irreducible_floor(parts: Sequence[ViewPart], total: int, room: int, limit: i
         budget=room,
         parts=[(name, tokens) for tokens, name in rows],
     )
-
-
-def _first_row_pages(reader: Reader, keys: Iterable[int]) -> set[int]:
-    """Return the pages of the conversation's first row that contain `keys`."""
-    pages = (page for key in keys if isinstance(page := reader.page(key), PageRecord))
-    chains = ([page, *reader.ancestors(page)] for page in pages)
-    return {chain[-2].key for chain in chains if len(chain) > 1}
