@@ -10,7 +10,11 @@ import quire
 from quire.core.records import PageRecord
 from quire.core.state import State
 from quire.errors import ReadOnly
+from quire.model.messages import count_message_tokens
+from quire.model.tokens import VocabularyCounter
 from tests.view.signing import Signer
+
+COUNT = VocabularyCounter().count
 
 
 def test_an_imagined_chapter_is_named_by_its_ends_and_what_lies_between_is_not_read(
@@ -232,3 +236,32 @@ def test_a_preview_shows_the_thinking_of_the_view_if_a_capacity_cannot_be_kept()
     assert "thinking" in str(view.anthropic())
     again = quire.open(storage, "talk").render(preview=True)
     assert again.anthropic() == view.anthropic()
+
+
+def test_every_handle_counts_thinking_for_a_capacity() -> None:
+    storage = quire.MemoryStorage()
+    ctx = quire.open(storage, "talk", budget=3_000)
+    ctx.pages.update_segment("usr", max_capacity=158)
+    signer = Signer()
+    for turn in range(10):
+        ctx.user(f"Question {turn}.")
+        view = ctx.render()
+        signer.check(view.anthropic())
+        assert quire.open(storage, "talk").render(preview=True).anthropic() == view.anthropic()
+        ctx.add(signer.reply(f"The answer to question {turn}."))
+
+
+@pytest.mark.parametrize("size", range(300, 700, 25))
+def test_the_tokens_of_a_segment_that_was_first_drawn_in_part_are_counted_again(size: int) -> None:
+    ctx = quire.open("memory:", budget=3_000)
+    ctx.pages.add_segment(quire.Segment(id="doc", name="Documents"))
+    for number in range(7):
+        ctx.agent.create_detail_page(f"Note {number}", "", "The pump needs a new valve. " * 8, "mem-0")
+    ctx.pages.create_detail_page("Manual", "", "阀门 HAT136 /var/log/app.log " * 12, "doc-0")
+    for number in range(20):
+        ctx.user(f"Question {number}: " + "what about the pump? " * 10)
+        ctx.assistant("It is fine. " * 10)
+        ctx.render()
+    view = ctx.render(max_tokens=size)
+    for part in view.parts:
+        assert part.tokens >= sum(count_message_tokens(message, COUNT) for message in part.messages)

@@ -121,8 +121,8 @@ class ViewPart:
         self._anthropic: list[dict[str, Any] | None] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
-        """Return whether both show the same pages in the same words."""
-        return self.messages == other.messages and self.pages == other.pages
+        """Return whether both show the same pages in the same words, with the same count of tokens."""
+        return self.tokens == other.tokens and self.messages == other.messages and self.pages == other.pages
 
     def has_same_text(self, other: "ViewPart") -> bool:
         """Return whether both are sent as the same words, whatever the indices of their messages."""

@@ -83,9 +83,9 @@ class ViewCache:
             self._insert_new(state, reader)
         elif changed or anchors is not self._anchors:
             self._follow_changes(state, reader, anchors, changed, most)
-        self._check_capacities(state)
-        self._version = state.version
         self._choose_thinking()
+        self._check_capacities(state)  # thinking counts too
+        self._version = state.version
 
     def redraw(self, reader: Reader, committed: int, most: int | None = None) -> None:
         """Draw everything again, from a state or from a plan that may never be committed."""
