@@ -7,10 +7,10 @@ from itertools import chain, pairwise
 from typing import Any
 
 from quire.cli.terminal import DEFAULT_WIDTH, Paint, count_of, cut, escape_control, width
+from quire.core.records import RENDERER
 from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
 from quire.system import ContextSystem
 from quire.system.rules import check_whole_number
-from quire.view.renderer import ACTOR
 
 MAX_DEPTH = 40
 """The default number of levels."""
@@ -177,7 +177,7 @@ def _marks(page: Page) -> list[tuple[str, str]]:
     elif page.effective is Lifecycle.HOT_ARCHIVED:
         marks.append(("folded away", "dim"))
     elif page.visibility is Visibility.HIDDEN:
-        leaf, folded = isinstance(page, DetailPage), page.author == ACTOR
+        leaf, folded = isinstance(page, DetailPage), page.author == RENDERER
         word = "line" if leaf else "folded" if folded else "hidden"
         marks.append((f"{word}, summary {count_of(page.summary_tokens, 'token')}", "blue"))
     elif page.effective is Lifecycle.ACTIVE and not page.pinned:

@@ -189,6 +189,9 @@ class Plan(Reader):
     def layout(self, number: int) -> LayoutRecord | None:
         return self.layouts[number] if number in self.layouts else self.state.layout(number)
 
+    def is_hidden(self, page: PageRecord) -> bool:
+        return self.state.is_hidden(page)
+
     def prefetch(self, numbers: Sequence[int]) -> None:
         self.state.prefetch([number for number in numbers if number not in self.messages])
 

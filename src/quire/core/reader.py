@@ -175,6 +175,13 @@ class Reader:
         """Return how a segment is shown until the next fold; None if its pages are shown as they are."""
         return self._reader.layout(number)
 
+    def is_hidden(self, page: PageRecord) -> bool:
+        """Return whether a page outside the conversation was hidden on purpose.
+
+        Version 0.1.0 stored what the renderer hid in the same way: it counts as layout.
+        """
+        return self._reader.is_hidden(page)
+
     def callers(self, key: int) -> tuple[int, ...]:
         """Return the keys of the exchanges that made a call with an id of this hash, oldest first."""
         return self._reader.callers(key)

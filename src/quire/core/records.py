@@ -280,6 +280,8 @@ CHECKPOINTS: Final = 1 << 32
 messages, the last windows that a fold shows as lines, the last fold, the identities of the contexts that a fork comes
 from (the oldest first), what agents have added (by their number among the actors), checkpoints (by seq).
 """
+RENDERER: Final = "renderer"
+"""The actor of folds."""
 
 
 def origins_of(head: HeadRecord, note: NoteRecord | None) -> tuple[bytes, ...]:

@@ -17,6 +17,7 @@ from quire.core.records import (
     FORMAT,
     GAPS,
     PURGED,
+    RENDERER,
     Counter,
     Counts,
     DeferredChange,
@@ -30,6 +31,7 @@ from quire.core.records import (
     decode_body,
     decode_call,
     decode_deferred_change,
+    decode_entry,
     decode_head,
     decode_layout,
     decode_message,
@@ -43,12 +45,13 @@ from quire.core.records import (
 )
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
-from quire.model.pages import MAX_NUMBER
+from quire.model.pages import MAX_NUMBER, Visibility
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import (
     ANCHOR,
     BODY,
     CALL,
+    JOURNAL,
     LAYOUT,
     MAX_KEY,
     MESSAGE,
@@ -157,6 +160,8 @@ class State(Reader):
         self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
         self._deferred: dict[int, DeferredChange] | None = None
         self._layouts: dict[int, LayoutRecord] | None = None
+        self._hiders: dict[int, str] = {}
+        """Who made the entries that hid pages."""
         self.settled_version = self.version
         """The last version at which a deferred change was applied, as far as this handle knows."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
@@ -457,6 +462,17 @@ class State(Reader):
 
     def layout(self, number: int) -> LayoutRecord | None:
         return self.layouts().get(number)
+
+    def is_hidden(self, page: PageRecord) -> bool:
+        if page.header.visibility is not Visibility.HIDDEN:
+            return False
+        seq = page.header.seq
+        if seq not in self._hiders:
+            record, counts = self.storage.get(self.context, JOURNAL, seq), self.head.counts
+            if record is None and counts is not None and counts.first_entry <= seq <= self.version:
+                raise self.damage_error(f"journal record {seq} is missing.")
+            self._hiders[seq] = "" if record is None else decode_entry(seq, record.value).actor
+        return self._hiders[seq] != RENDERER
 
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)

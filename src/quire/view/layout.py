@@ -185,7 +185,7 @@ class LayoutPlanner:
 
     def _is_open(self, number: int) -> bool:
         root = self._plan.page(page_key(number, 0))
-        return isinstance(root, PageRecord) and not self.sheets.is_hidden(root)
+        return isinstance(root, PageRecord) and not self._plan.is_hidden(root)
 
     def _take(self, segment: _SegmentPlan, page: PageRecord) -> None:
         segment.used += self._cost(page) + (0 if segment.whole else self._head(segment.number))
@@ -252,7 +252,7 @@ class LayoutPlanner:
         root = self._plan.page(page_key(number, 0))
         if not isinstance(root, PageRecord):
             return None
-        if self.sheets.is_hidden(root):
+        if self._plan.is_hidden(root):
             item = _Item(newest=0, page=root, pages=self.sheets.whole(root.key).pages)
         else:
             run = self.sheets.whole(root.key)
@@ -266,7 +266,7 @@ class LayoutPlanner:
         """Return the items that an opened one shows, if they cost at most `room` tokens more; else None."""
         run = item.run
         if item.page is not None:
-            if not item.page.header.folder or item.page.is_root or self.sheets.is_hidden(item.page):
+            if not item.page.header.folder or item.page.is_root or self._plan.is_hidden(item.page):
                 return None
             run = self.sheets.whole(item.page.key)
         if run is None or (not run.pages and item.page is None):

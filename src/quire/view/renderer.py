@@ -15,6 +15,7 @@ from quire.core.plan import Plan
 from quire.core.records import (
     GAPS,
     LAST_FOLD,
+    RENDERER,
     UNDONE_FOLD,
     WINDOW_LINES,
     NoteRecord,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from quire.view.fold.summaries import SummaryWorker
     from quire.view.recall_block import RecallBlock
 
-ACTOR = "renderer"
 LINE_TOKENS = 72
 """The most tokens of the budget line in the tail of a view."""
 _DEFAULT_OPTIONS = RenderOptions()
@@ -209,7 +209,7 @@ class Renderer:
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
             return ()
-        plan = self._engine.begin(ACTOR)
+        plan = self._engine.begin(RENDERER)
         plan.apply_deferred()
         fitter = self._fitter(plan, self._cache_budget, room, Tail(self._tokens))
         pages = fitter.next_to_fold(self._target(room))
@@ -377,7 +377,7 @@ class Renderer:
         lines = tail.last_lines
         if self._is_raised():
             tail.lay_out()
-        plan = engine.begin(ACTOR)
+        plan = engine.begin(RENDERER)
         plan.apply_deferred()
         plan.put_note(LAST_FOLD)
         fitter = self._fitter(plan, budget, room, tail)
@@ -429,7 +429,7 @@ class Renderer:
 
         If a fold would change nothing, return `cache`.
         """
-        plan = self._engine.begin(ACTOR)
+        plan = self._engine.begin(RENDERER)
         plan.is_preview = True
         plan.apply_deferred()
         plan.put_note(LAST_FOLD)

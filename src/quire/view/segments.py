@@ -265,7 +265,7 @@ def _layout_pieces(reader: Reader, builder: PartBuilder, layout: LayoutRecord) -
 def _tree_pieces(reader: Reader, builder: PartBuilder, number: int) -> Iterator[Piece]:
     """Yield every page of a segment as its own visibility says."""
     root = reader.page(page_key(number, 0))
-    if isinstance(root, PageRecord) and root.header.visibility is Visibility.HIDDEN:
+    if isinstance(root, PageRecord) and reader.is_hidden(root):
         yield page_piece(reader, builder, root)
         return
     stack = [(reader.members(page_key(number, 0)), 0)]
@@ -281,17 +281,18 @@ def _tree_pieces(reader: Reader, builder: PartBuilder, number: int) -> Iterator[
         is_window = header.form is Form.WINDOW  # the tail shows it
         stack.append((members, archived + (not is_active and not is_window)))
         if is_active and not is_window:
-            yield _tree_piece(reader, builder, page)
-            if header.folder and header.visibility is Visibility.EXPANDED:
+            is_open = not reader.is_hidden(page)
+            yield _tree_piece(reader, builder, page, is_open=is_open)
+            if header.folder and is_open:
                 stack.append((reader.members(page.key), 0))
 
 
-def _tree_piece(reader: Reader, builder: PartBuilder, page: PageRecord) -> Piece:
+def _tree_piece(reader: Reader, builder: PartBuilder, page: PageRecord, *, is_open: bool) -> Piece:
     """Return the text of one page. The text of a page that is larger than every view is not drawn."""
     header = page.header
-    if header.tokens > builder.most and not header.clip and header.visibility is Visibility.EXPANDED:
+    if header.tokens > builder.most and not header.clip and is_open:
         return "", ShownPage(page.key, reader.index(page.key), "whole", header.tokens)
-    return page_piece(reader, builder, page)
+    return page_piece(reader, builder, page, is_open=is_open)
 
 
 def _piece(reader: Reader, builder: PartBuilder, page: PageRecord, text: str, granularity: Granularity) -> Piece:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import NamedTuple
 
-from quire.core.entries import read_entries, read_entry
+from quire.core.entries import read_entries
 from quire.core.reader import Slot, slot_of
 from quire.core.records import (
     AGENTS,
@@ -30,12 +30,10 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import Corrupt
-from quire.model.pages import Form, Lifecycle, Visibility
+from quire.model.pages import Form, Lifecycle
 from quire.search.indexing import PURGE
 from quire.storage.base import SHEET, Delete, Put, Write
 
-RENDERER = "renderer"
-"""The actor of folds."""
 CHUNK = 32
 _LARGEST = 64
 """A chunk with more children is split."""
@@ -72,7 +70,6 @@ class Sheets:
         self._state = state
         self._chunks: dict[int, tuple[SheetChunk, ...]] = {}
         self._changed: set[int] = set()
-        self._actors: dict[int, str] = {}
         self._short: dict[Run, list[PageRecord]] = {}
         """The pages of runs that were read to be divided."""
         self._stored = self._load(SHEET_STATE)
@@ -167,17 +164,13 @@ class Sheets:
         if header.folder:
             chunks = self.chunks(page.key)
             pages = max(1, sum(chunk.pages for chunk in chunks))
-            if self.is_hidden(page):
+            if self._state.is_hidden(page):
                 return Weight(pages)
             return Weight(pages, 0, max((c.own for c in chunks), default=0), max((c.given for c in chunks), default=0))
-        if header.pinned or self.is_hidden(page):
+        if header.pinned or self._state.is_hidden(page):
             return Weight(1)
         is_own = self._state.note(AGENTS + header.author) is not None
         return Weight(1, own=header.seq) if is_own else Weight(1, given=header.seq)
-
-    def is_hidden(self, page: PageRecord) -> bool:
-        """Return whether a page was hidden on purpose. Older versions stored what the renderer hid in the same way."""
-        return page.header.visibility is Visibility.HIDDEN and self._actor(page.header.seq) != RENDERER
 
     def newest(self, folder: int, *, given: bool) -> int:
         """Return the entry that last changed an open page below a folder: a developer's if `given`, else an agent's."""
@@ -368,13 +361,6 @@ class Sheets:
             record = self._state.storage.get(self._state.context, SHEET, key)
             return None if record is None else decode_sheet(key, record.value)
         return None
-
-    def _actor(self, seq: int) -> str:
-        """Return who made a journal entry; "" if the entry is not there."""
-        if seq not in self._actors:
-            entry = read_entry(self._state, seq)
-            self._actors[seq] = "" if entry is None else entry.actor
-        return self._actors[seq]
 
 
 class _Divider:
