@@ -4,6 +4,7 @@ import pytest
 
 import quire
 from quire import Context
+from quire.windows.apps import Todo
 
 
 def talk(budget: int = 2_000) -> Context:
@@ -35,6 +36,19 @@ def test_the_next_fold_takes_what_was_named() -> None:
         view = ctx.render()
     folded = {entry for entry in named if ctx.why(entry).shown != "whole"}
     assert len(folded) >= len(named) * 0.6
+
+
+def test_windows_count_for_the_next_fold() -> None:
+    named = []
+    for items in (0, 15):
+        ctx = talk(4_000)
+        ctx.windows.register(Todo)
+        window = ctx.windows.open("todo")
+        for number in range(items):
+            ctx.windows.act(window.id, "add", {"text": f"Check the pump in hall {number}."})
+        assert ctx.render().fold is None
+        named.append(len(ctx.agent.budget().next_fold))
+    assert named[1] > named[0]
 
 
 def test_a_line_at_the_end_tells_the_model_and_breaks_no_prefix() -> None:

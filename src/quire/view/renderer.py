@@ -102,6 +102,7 @@ class Renderer:
         self.reserved = 0
         """The tokens that the last view at the context's own budget kept free."""
         self._tokens = TokenCache(engine.counter.count)
+        self._last_tail = Tail(self._tokens)  # of the last view at the context's own budget
         self.summaries = _start_summaries(config)
 
     def render(self, options: RenderOptions, pieces: Sequence[TailPiece] = ()) -> View:
@@ -151,6 +152,8 @@ class Renderer:
             if recall is not None:
                 block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
                 after += [block] if block is not None else []
+            if own:
+                self._last_tail = tail
             if has_line and (first or _is_line_outdated(cache, limit)):
                 line = self._budget_line(limit, tokens + total_tokens(after), reserve)
                 after += [line] if line.tokens <= LINE_TOKENS else []
@@ -211,7 +214,8 @@ class Renderer:
             return ()
         plan = self._engine.begin(RENDERER)
         plan.apply_deferred()
-        fitter = self._fitter(plan, self._cache_budget, room, Tail(self._tokens))
+        plan.put_note(LAST_FOLD)
+        fitter = self._fitter(plan, self._cache_budget, room, self._last_tail)
         pages = fitter.next_to_fold(self._target(room))
         return tuple(plan.index(page.key) for page in pages)
 
