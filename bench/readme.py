@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 BEGIN, END = "<!-- figures: written by python -m bench -->\n", "<!-- end of the figures -->\n"
 _HEADS = ("| | quire | others |\n", "| | quire | 其他 |\n")
-_NEEDED = {"peers", "view", "search", "book"}
+_NEEDED = {"peers", "view", "recall", "book"}
 _LIFE, _LENGTH = "long/8000", "10000"
 _TRIMS = ("langchain trim_messages, exact", "langchain SummarizationMiddleware", NOTHING)
 _MEMORIES = {"BM25": "bm25s over turns", "newest turns": "recency"}
@@ -134,6 +134,6 @@ def _figure(results: Kept, topic: str, begins: str) -> Mapping[str, Any]:
 
 def _shown(results: Kept, who: str) -> str:
     row = next(
-        row for row in results["search"]["figures"] if row["name"] == f"evidence not all shown, 1,000 tokens: {who}"
+        row for row in results["recall"]["figures"] if row["name"] == f"evidence not all shown, 1,000 tokens: {who}"
     )
     return f"{100 - row['value']:.0f} %"

@@ -108,12 +108,12 @@ def _tally(dialogues: Sequence[Dialogue], way: Way, budget: int) -> Tally:
     for dialogue in dialogues:
         show = way(dialogue, budget)
         for asked in dialogue.questions:
-            shown = _flat(show(asked["question"]))
-            tally.add(asked["category"], [_flat(dialogue.texts[turn]) in shown for turn in asked["evidence"]])
+            shown = flatten(show(asked["question"]))
+            tally.add(asked["category"], [flatten(dialogue.texts[turn]) in shown for turn in asked["evidence"]])
     return tally
 
 
-def _flat(text: str) -> str:
+def flatten(text: str) -> str:
     """Return a text without line breaks and indents, because further lines of recalled texts are indented."""
     return " ".join(text.split())
 
@@ -121,13 +121,13 @@ def _flat(text: str) -> str:
 def _dialogue(told: dict[str, Any], embedder: Embedder) -> Dialogue:
     texts = {turn["id"]: turn["text"].strip() for session in told["sessions"] for turn in session["turns"]}
     questions = [one for one in told["qa"] if one["evidence"] and all(turn in texts for turn in one["evidence"])]
-    state = _context(told, None, 10**6, 0).pages._engine.current()
+    state = store_dialogue(told, None, 10**6, 0).pages._engine.current()
     turns = sorted(find_memories(state, "", all_segments(state)), key=lambda memory: memory.place)
     lines = [_line(turn) for turn in turns]
     return Dialogue(told, questions, texts, turns, _bm25_of(lines), embed(embedder, lines))
 
 
-def _context(told: dict[str, Any], embedder: Embedder | None, budget: int, recall: float) -> Context:
+def store_dialogue(told: dict[str, Any], embedder: Embedder | None, budget: int, recall: float) -> Context:
     """Return a dialogue as a context, as an agent would have stored it."""
     now = [0]
     system = ContextSystem(MemoryStorage(), clock=lambda: now[0], embedder=embedder)
@@ -151,7 +151,7 @@ def _messages(told: dict[str, Any], session: dict[str, Any]) -> Iterator[tuple[i
 
 
 def _quire(dialogue: Dialogue, budget: int, embedder: Embedder | None) -> Callable[[str], str]:
-    context = _context(dialogue.told, embedder, budget, recall=1.0)
+    context = store_dialogue(dialogue.told, embedder, budget, recall=1.0)
 
     def show(question: str) -> str:
         with context.temporary():

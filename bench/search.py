@@ -1,4 +1,4 @@
-"""Search over 100,000 pages against a bare FTS5 query of the same index, the cost of indexing, and recall."""
+"""Search over 100,000 pages against a bare FTS5 query of the same index, and the cost of indexing."""
 
 import random
 import statistics
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import quire
-from bench import recall
 from bench.figures import Figure
 from bench.measure import NoTokens
 from quire.context import Context
@@ -29,7 +28,7 @@ _RANGE = "SELECT rowid FROM search WHERE search MATCH ? ORDER BY rank LIMIT 10"
 
 def run(folder: Path, size: int) -> list[Figure]:
     """Return all figures of search."""
-    return [*index(folder, min(PAGES, size)), *chinese(folder), *recall.run()]
+    return [*index(folder, min(PAGES, size)), *chinese(folder)]
 
 
 def index(folder: Path, pages: int) -> list[Figure]:

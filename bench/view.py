@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import quire
-from bench import caching, folding, resume, thinking
+from bench import caching, folding, resume
 from bench.figures import Figure
 from bench.traces import TRACES, RawFloor, conversation, system
 from quire import EstimateCounter
@@ -39,7 +39,6 @@ def run(folder: Path, messages: int) -> list[Figure]:
         *rendering(folder, (1_000, messages)),
         *caching.run(),
         *folding.run(),
-        *thinking.run(),
     ]
 
 

@@ -20,7 +20,7 @@ def results() -> dict[str, Any]:
     ]
     figures: dict[str, list[tuple[str, float, str]]] = {
         "view": [("facts of folded text neither in a summary nor among five hits", 0.0, "of 13,271 in long/8k")],
-        "search": [
+        "recall": [
             (f"evidence not all shown, 1,000 tokens: {who}", missing, "")
             for who, missing in (("quire", 25), ("quire + wordllama", 24), ("bm25s over turns", 41), ("recency", 97))
         ],
