@@ -17,7 +17,7 @@ import psycopg
 
 from quire import FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
 from quire.storage.base import FAMILIES, GROUPED, KEY_BITS, Family, Head
-from quire.storage.file.log import read_frames
+from quire.storage.file.frames import read_frames
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.schema import CODES
 from quire.storage.s3.client import Objects

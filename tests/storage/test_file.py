@@ -15,7 +15,7 @@ from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, 
 from quire.storage.base import PAGE, Commit, Durability, Head
 from quire.storage.file import log as folderlog
 from quire.storage.file import storage as file
-from quire.storage.file.log import encode_frame
+from quire.storage.file.frames import encode_frame
 from quire.testing.case import HEAD, contents, keys_of, pages, write
 from quire.testing.contexts import ACCEPTED
 from tests.storage.folders import abandon, agrees, context_in, filled

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quire import Corrupt
 from quire.storage.base import FAMILIES, MAX_GROUP, MAX_KEY, PAGE, Commit, Delete, Patch, Put, Write
-from quire.storage.file.log import DELETE, PUT, Frame, encode_frame, read_frames
+from quire.storage.file.frames import DELETE, PUT, Frame, encode_frame, read_frames
 
 BASE = 31
 KEYS = st.integers(0, MAX_KEY)

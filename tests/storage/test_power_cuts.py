@@ -13,7 +13,7 @@ import pytest
 import quire
 from quire import Context, Corrupt, EstimateCounter, FileStorage, open_storage
 from quire.storage.base import Durability
-from quire.storage.file.log import has_gap
+from quire.storage.file.frames import has_gap
 from tests.power import BLOCK, Disk, recorded_calls, recorded_sqlite
 from tests.servers.postgres import new_server
 

@@ -299,19 +299,6 @@ def check_records(storage: Storage, context: str, head: Head) -> None:
     read_records(RecordCheck(context, head), storage, context)
 
 
-def find_damage(storage: Storage, context: str) -> list[str]:
-    """Return everything that is wrong with the records of a context. An unfinished copy is not checked."""
-    problems: list[str] = []
-    try:
-        head = storage.head(context)
-        if head is not None and head.version >= 0:
-            check = RecordCheck(context, head, lambda damage: problems.append(damage.text))
-            read_records(check, storage, context)
-    except Corrupt as error:  # the storage cannot read a row, so the records after it are unknown
-        problems.append(str(error))
-    return problems
-
-
 def read_records(
     check: RecordCheck, storage: Storage, context: str, take: Callable[[Family, int, object], None] | None = None
 ) -> None:

@@ -13,151 +13,24 @@ from contextlib import suppress
 from copy import copy
 from errno import EACCES, EMFILE, ENFILE, EPERM, EROFS
 from pathlib import Path
-from struct import Struct as Layout
-from typing import NamedTuple
-from zlib import crc32
-
-import msgspec
 
 from quire.errors import Conflict, Corrupt, Hint, QuireError, StorageFailure
-from quire.storage.base import FAMILIES, Commit, Delete, Family, Head, Patch, Put, Record, Write
+from quire.storage.base import Commit, Family, Head, Put, Record, Write
 from quire.storage.file import current_describer
+from quire.storage.file.frames import (
+    DELETE,
+    FRAME_HEAD,
+    PATCH,
+    Frame,
+    encode_frame,
+    find_frame,
+    has_gap,
+    holds_frame,
+    read_frames,
+)
 from quire.storage.file.mirror import Mirror
 from quire.storage.memory import Row, Table
 from quire.storage.paths import decode_file_name, file_name
-
-_MAGIC = b"\xffQL1"
-_LAYOUT = Layout(">4sIII")  # magic, size of the description, size of the values, checksum of both
-PUT, PATCH, DELETE = 0, 1, 2
-_NUMBERS = {family: number for number, family in enumerate(FAMILIES)}
-
-
-class Entry(NamedTuple):
-    """One write of a frame; `offset` and `size` are the position of its value in the log."""
-
-    kind: int
-    family: Family
-    key: int
-    group: int | None
-    order: bytes
-    offset: int
-    size: int
-
-
-class Frame(NamedTuple):
-    """One commit in the log, from `start` to `end`."""
-
-    start: int
-    end: int
-    version: int
-    head: bytes
-    entries: list[Entry]
-
-
-def encode_frame(commit: Commit) -> bytes:
-    """Return the commit as bytes to append."""
-    rows: list[tuple[int, int, int, int | None, bytes, int]] = []
-    values: list[bytes] = []
-    for write in commit.writes:
-        number = _NUMBERS[write.family]
-        match write:
-            case Put():
-                rows.append((PUT, number, write.key, write.group, write.order, len(write.value)))
-                values.append(write.value)
-            case Patch():
-                rows.append((PATCH, number, write.key, None, b"", len(write.value)))
-                values.append(write.value)
-            case Delete():
-                rows.append((DELETE, number, write.key, None, b"", 0))
-    description = msgspec.msgpack.encode((commit.version, commit.head, rows))
-    data = b"".join(values)
-    checksum = crc32(data, crc32(description))
-    return _LAYOUT.pack(_MAGIC, len(description), len(data), checksum) + description + data
-
-
-FRAME_HEAD = _LAYOUT.size
-"""The number of bytes at the start of a frame that contain its size."""
-
-
-def holds_frame(head: bytes, size: int) -> bool:
-    """Return whether `size` bytes that begin with this frame head hold the whole frame."""
-    if len(head) < FRAME_HEAD:
-        return False
-    magic, described, valued, _ = _LAYOUT.unpack(head)
-    return bool(magic == _MAGIC and FRAME_HEAD + described + valued <= size)
-
-
-def read_frames(data: bytes, base: int) -> Iterator[Frame]:
-    """Yield the frames in a part of a log that starts at offset `base`, up to a torn tail.
-
-    Raises `Corrupt` if complete frames follow an unreadable one.
-    """
-    position = 0
-    while position < len(data):
-        frame = _read_frame(data, position, base)
-        if frame is None:
-            _check_tail(data, position, base)
-            return
-        yield frame
-        position = frame.end - base
-
-
-def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
-    start = position + _LAYOUT.size
-    if start > len(data):
-        return None
-    magic, described, valued, checksum = _LAYOUT.unpack_from(data, position)
-    values = start + described
-    end = values + valued
-    if magic != _MAGIC or end > len(data):
-        return None
-    description = data[start:values]
-    if crc32(memoryview(data)[values:end], crc32(description)) != checksum:
-        return None
-    try:
-        version, head, rows = msgspec.msgpack.decode(description)
-        entries = []
-        offset = base + values
-        for kind, number, key, group, order, size in rows:
-            entries.append(Entry(kind, FAMILIES[number], key, group, order, offset, size))
-            offset += size
-    except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
-        return None
-    return Frame(base + position, base + end, version, head, entries)
-
-
-def _check_tail(data: bytes, position: int, base: int) -> None:
-    """Raise `Corrupt` if a complete frame follows an unreadable one."""
-    if _find_frame(data, position + 1) < len(data):
-        raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
-
-
-def _find_frame(data: bytes, position: int) -> int:
-    """Return the position of the next complete frame, or the end."""
-    following = data.find(_MAGIC, position)
-    while following >= 0 and _read_frame(data, following, 0) is None:
-        following = data.find(_MAGIC, following + 1)
-    return following if following >= 0 else len(data)
-
-
-_BLOCK = 512
-_MIN_END = 64
-
-
-def has_gap(data: bytes, base: int) -> bool:
-    """Return whether a block of the unreadable bytes at offset `base` was never written, so that it is zeros.
-
-    A gap begins at the first byte or at a block, and ends with a block or with the file.
-    """
-    position = 0
-    while position < len(data):
-        end = min((base + position) // _BLOCK * _BLOCK + _BLOCK - base, len(data))
-        is_large = end < len(data) or end - position >= _MIN_END
-        if (is_large or not position) and data[position:end] == bytes(end - position):
-            return True
-        position = end
-    return False
-
 
 UNWRITABLE = (EROFS, EACCES, EPERM)
 """The errors of a file that can only be read."""
@@ -254,7 +127,7 @@ class ContextLog:
             except Corrupt:
                 tail, again = data[self._end - base :], _read(self._file, self._end)
                 if again.startswith(tail):
-                    if self._end < self._stamped or not has_gap(tail[: _find_frame(tail, 1)], self._end):
+                    if self._end < self._stamped or not has_gap(tail[: find_frame(tail, 1)], self._end):
                         raise
                     self._report_lost(len(tail))
                     return

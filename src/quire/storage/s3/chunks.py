@@ -27,7 +27,7 @@ from msgspec import Struct, field
 
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import CALL, FAMILIES, PAGE, Delete, Family, Patch, Put, Record, Write
-from quire.storage.file.log import DELETE, PATCH, PUT, Frame
+from quire.storage.file.frames import DELETE, PATCH, PUT, Frame
 from quire.storage.s3.client import Objects, damaged
 
 SortKey = tuple[int | bytes, ...]

@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from quire.storage.base import MAX_GROUP, MAX_KEY, PAGE, Family, Record
-from quire.storage.file.log import PATCH, read_frames
+from quire.storage.file.frames import PATCH, read_frames
 from quire.storage.s3.chunks import (
     RANKS,
     SLOTS,

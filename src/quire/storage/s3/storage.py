@@ -28,7 +28,7 @@ from quire.storage.base import (
     check_durability,
     conflict,
 )
-from quire.storage.file.log import encode_frame
+from quire.storage.file.frames import encode_frame
 from quire.storage.s3.chunks import RANKS, ChunkReader, LogEntries, Run, to_write
 from quire.storage.s3.client import (
     ObjectMissing,
