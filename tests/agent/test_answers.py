@@ -185,7 +185,7 @@ def test_a_run_of_segments_can_be_written_in_any_order() -> None:
 def test_a_line_for_several_pages_is_no_page_but_helps_to_one(page: str) -> None:
     said = asked().tools.call("expand_details", {"page": page})
     assert said.startswith("NoSuchPage: No page 'usr-1…usr-3' in this context. These are several pages in one line")
-    assert said.endswith("name one of them, such as 'usr-1'.")
+    assert said.endswith("such as 'usr-1'. Call read_page('usr-1…usr-3') to list them.")
 
 
 @pytest.mark.parametrize(
@@ -346,3 +346,24 @@ def test_an_error_names_only_calls_that_the_model_has(tool: str, arguments: dict
     tools = ctx.tools.prefixed("my_")
     answer = tools.answer(f"my_{tool}", arguments)
     assert set(re.findall(r"\b([a-z_.]+)\(", answer.text)) <= set(tools.names()), answer.text
+
+
+def test_a_run_is_listed_after_its_ends_were_removed_moved_or_archived() -> None:
+    with quire.open("memory:", budget=3_000) as ctx:
+        for number in range(200):
+            ctx.agent.create_detail_page(f"Note {number}", "", f"Customer {number} wants a seat. " * 5, "mem-0")
+        ctx.pages.add_segment(quire.Segment(id="old", name="Old notes"))
+        ctx.user("Which seats?")
+        run = next(page.index for page in ctx.render().pages if "…" in page.index)
+        first, last = run.split("…")
+        ctx.tools.call("remove_page", {"page": first})
+        ctx.tools.call("move_page", {"page": last, "folder": "old-0"})
+        assert run in {page.index for page in ctx.render().pages}
+        said = ctx.tools.call("read_page", {"page": run})
+        assert "mem-2" in said
+        assert "No page" not in said
+        ctx.tools.call("archive", {"page": "mem-3", "cold": True})
+        said = ctx.tools.call("read_page", {"page": "mem-3…mem-5"})
+        assert [line.split()[0] for line in said.splitlines()] == ["[mem-4", "[mem-5"]
+        assert ctx.agent.read_page("mem-3…mem-5") == said
+        assert ctx.agent.read_page("mem-3…mem-5", 1, 5) == "mem-4"

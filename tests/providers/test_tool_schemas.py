@@ -58,3 +58,31 @@ def test_the_room_for_tools_is_kept_free() -> None:
         ctx.user(f"{turn} " + "word " * 30)
     tools = quire.count_tools([CHAT] * 5)
     assert ctx.render(reserve=tools).tokens + tools <= 1_000
+
+
+_PARAMETERS = {"type": "object", "properties": {"flight": {"type": "string"}}}
+_SHAPES: dict[str, dict[str, object]] = {
+    "openai": {"type": "function", "function": {"name": "book", "description": "Book.", "parameters": _PARAMETERS}},
+    "responses": {"type": "function", "name": "book", "description": "Book.", "parameters": _PARAMETERS},
+    "anthropic": {"name": "book", "description": "Book.", "input_schema": _PARAMETERS},
+}
+
+
+@pytest.mark.parametrize("given", _SHAPES)
+@pytest.mark.parametrize("wanted", _SHAPES)
+def test_own_tools_are_listed_in_the_shape_of_the_provider(given: str, wanted: str) -> None:
+    with quire.open("memory:") as ctx:
+        assert getattr(ctx.tools, wanted)([_SHAPES[given]])[-1] == _SHAPES[wanted]
+
+
+def test_a_tool_without_parameters_is_legal_and_other_tools_stay_or_are_refused() -> None:
+    with quire.open("memory:") as ctx:
+        bare = {"type": "function", "function": {"name": "ping"}}
+        assert ctx.tools.anthropic([bare])[-1] == {
+            "name": "ping",
+            "input_schema": {"type": "object", "properties": {}},
+        }
+        hosted = {"type": "web_search_20250305", "name": "web_search"}
+        assert ctx.tools.anthropic([hosted])[-1] is hosted
+        with pytest.raises(quire.InvalidValue, match="custom tool of OpenAI has no form for 'anthropic'"):
+            ctx.tools.anthropic([{"type": "custom", "custom": {"name": "shell"}}])

@@ -131,3 +131,78 @@ def test_counting_reads_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = quire.open(storage)
     assert fresh.stats().active_items == 6
     assert not {"message", "body"} & set(read)
+
+
+def apply_call(ctx: quire.Context, call: str) -> None:
+    """Make a call that `why` names."""
+    name, _, index = call.rstrip(")").partition("(")
+    getattr(ctx.pages, name)(index.strip("'"))
+
+
+def test_the_call_that_why_names_shows_the_page() -> None:
+    for budget in (1_200, 3_000):
+        ctx = quire.open("memory:", budget=budget)
+        for size in (2, 10, 40, 120):
+            for number in range(4):
+                ctx.pages.create_detail_page(f"Rule {number}", "", "Refunds need a receipt. " * size, "mem-0")
+                ctx.agent.create_detail_page(f"Note {number}", "", "He wants a window seat. " * size, "mem-0")
+        for turn in range(40):
+            ctx.user(f"Question {turn} on an order? " * 4)
+            ctx.render()
+            ctx.assistant(f"Answer {turn}. " * 6)
+        pages = [page for page in ctx.pages.list_pages() if isinstance(page, quire.DetailPage)]
+        calls = set()
+        for page in pages:
+            ctx.render()
+            why = ctx.why(page.index)
+            calls.add(why.call.partition("(")[0])
+            if why.shown == "whole" or why.call.startswith("detail("):
+                assert why.shown == "whole" or page.tokens > 0.4 * budget
+                continue
+            with ctx.fork(f"{page.index}-{budget}") as copy:
+                copy.render()
+                apply_call(copy, copy.why(page.index).call)
+                assert copy.render().tokens <= budget
+                assert copy.why(page.index).shown == "whole", (page.index, why)
+        assert {"expand", "pin", "hide"} <= calls
+
+
+def test_a_page_larger_than_the_budget_is_not_to_be_pinned() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    page = ctx.pages.create_detail_page("Policy", "", "Refunds only within 30 days. " * 300, "mem-0")
+    ctx.user("Hello")
+    ctx.render()
+    why = ctx.why(page)
+    assert why.rule == "there is no room for it since the last fold: it is one line"
+    assert why.call == f"detail({page!r}) reads all of it"
+
+
+def test_why_of_a_note_that_its_agent_hid() -> None:
+    ctx = quire.open("memory:", budget=3_000)
+    note = ctx.agent.create_detail_page("Seat", "", "12A", "mem-0")
+    ctx.user("Hello")
+    ctx.render()
+    ctx.agent.hide_details(note)
+    ctx.render()
+    why = ctx.why(note)
+    assert why.rule == f"hidden by the agent (entry {ctx.seq}): the view follows at the next fold"
+    assert why.call == f"expand({note!r})"
+
+
+def test_the_error_for_a_floor_above_the_budget_names_what_helps() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    page = ctx.pages.create_detail_page("Policy", "", "Refunds only within 30 days. " * 300, "mem-0")
+    ctx.pages.pin(page)
+    ctx.user("Hello")
+    with pytest.raises(IrreducibleFloor, match=r"Raise the budget, or unpin pages\. Call unpin\('mem-1'\)") as error:
+        ctx.render()
+    assert [(hint.call, hint.page) for hint in error.value.hints] == [("unpin", page)]
+    ctx.system("Be brief.")
+    with pytest.raises(IrreducibleFloor, match="Raise the budget, shorten the system prompt, or unpin pages"):
+        ctx.render()
+    ctx.pages.unpin(page)
+    with pytest.raises(IrreducibleFloor, match=r"Raise the budget, or shorten the system prompt\.$"):
+        ctx.render(max_tokens=20)
+    for wrong in (0, -1, True):
+        with pytest.raises(quire.InvalidValue, match="a number of tokens above 0 is needed"):
+            ctx.render(max_tokens=wrong)

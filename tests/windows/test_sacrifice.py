@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import CompressionConfig, Context, View
+from quire import App, CompressionConfig, Context, View
 from tests.view.laws import Forms, check_legality, check_size
 from tests.windows.sample_apps import Counter
 
@@ -161,7 +161,7 @@ def test_sixty_windows_leave_three_quarters_of_the_view() -> None:
     assert shown == sorted(shown)  # lines, then whole ones: the last opened
     assert shown.count("whole") >= 8
     assert (ctx.why("win-1").shown, ctx.why("win-60").shown) == ("line", "whole")
-    assert "were used later have the room" in ctx.why("win-1").rule
+    assert "were used later have the room first" in ctx.why("win-1").rule
     assert "[win-1 0] counter_1: A counter" in ctx.tools.call("read_page", {"page": "win-0"})
     ctx.tools.call("expand_details", {"page": "win-1"})
     assert forms(ctx.render())["win-1"] == "whole"
@@ -245,3 +245,34 @@ def test_the_order_holds_while_tails_stay_before_their_replies(tmp_path: Path, s
                 ctx.windows.open(chance.choice(("counter", "limited")), padding=chance.choice((20, 150, 600)))
     assert folds > 3
     assert ctx.check() == []
+
+
+def test_the_last_used_window_is_whole_if_it_fits_with_the_line_of_all_others() -> None:
+    ctx = quire.open("memory:", budget=600)
+    ctx.windows.register(Order)
+    ctx.user("Hello")
+    for number in range(60):
+        ctx.windows.open("order", order_id=number)
+    view = ctx.render()
+    assert view.by_kind()["window"] <= 150
+    assert ctx.why("win-60").shown == "whole"
+    assert "Order 59" in str(view.openai())
+    ctx.budget = 2_000
+    ctx.render()
+    ctx.tools.call("expand_details", {"page": "win-3"})
+    ctx.render()
+    why = ctx.why("win-3")
+    assert (why.shown, why.call) == ("whole", "windows.close('order_3')")
+    assert why.rule == "an open window: whole in the last view"
+
+
+class Order(App):
+    """An order with a little text."""
+
+    name = "order"
+
+    def open(self, order_id: int) -> None:
+        self.order_id = order_id
+
+    def content(self) -> str:
+        return f"Order {self.order_id}: paid, " + "shipped soon " * 5

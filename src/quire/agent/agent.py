@@ -28,6 +28,7 @@ from quire.view.deferred import is_shown_whole
 from quire.view.escaping import Escaping, escaping_for
 from quire.view.preamble import context_key
 from quire.view.renderer import ViewFacade
+from quire.view.runs import SPAN, read_span
 from quire.windows.window_manager import close_window
 
 T = TypeVar("T")
@@ -131,7 +132,13 @@ class AgentContext:
         return self._read(lambda _, state: find(state, query, limit, scope=agent_scope(state), **given))
 
     def read_page(self, index: PageIndex, start: int = 0, length: int = READ_LENGTH) -> str:
-        """Return `length` characters of a page's text from `start`, even if the page is folded, clipped or archived."""
+        """Return `length` characters of a page's text from `start`, even if the page is folded, clipped or archived.
+
+        The text of a run, such as `mem-1…mem-64`, is the list of its pages.
+        """
+        first, size = check_whole_number(start, "start"), check_whole_number(length, "length")
+        if isinstance(index, str) and SPAN in index:
+            return (self._list_runs(index, self._answer_room()) or "")[first : first + size]
 
         def read(reader: VisibleReader, _: State) -> str:
             page = self._gate.page(reader, "read_page", index)
@@ -139,8 +146,7 @@ class AgentContext:
                 raise InvalidOperation(
                     f"{index!r} is a folder and has no text.", Hint("children", index, purpose="to list its pages")
                 )
-            first = check_whole_number(start, "start")
-            return to_text(reader, page.header, quoted=True)[first : first + check_whole_number(length, "length")]
+            return to_text(reader, page.header, quoted=True)[first : first + size]
 
         return self._read(read)
 
@@ -385,7 +391,6 @@ class AgentContext:
     def _list_runs(self, index: PageIndex, room: AnswerRoom) -> str | None:
         """Return a run of pages, a long folder or, without an index, all segments as lines; None for other pages."""
         from quire.agent.runs import list_folder, list_segments, list_span  # late: most lists are short
-        from quire.view.runs import read_span
 
         def read(reader: VisibleReader, state: State) -> str | None:
             if not index:

@@ -24,10 +24,9 @@ from quire.model.text import clean_line, indent_lines
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.view.deferred import DeferredReader
-from quire.view.draw import shown_pages
+from quire.view.fold.opened import opened_tokens
+from quire.view.options import OPENED_SHARE
 
-_PAGE_SHARE = 0.4
-"""The share of the budget that one opened page may take. The next fold would close a larger page at once."""
 _DEFAULT_TOKENS = 1_000
 _MIN_TOKENS = 120
 """The tokens that every answer may take, so that an agent can work in a window of any size."""
@@ -90,14 +89,9 @@ def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequ
     header = page.header
     if header.form is Form.WINDOW:
         return  # a window is shown in the tail, which has its own limits
-    leaves = shown_pages(DeferredReader(state, state.deferred_changes()), page.key) if header.folder else ()
-    tokens = 0 if header.folder else header.clip or header.tokens
-    for leaf in leaves:
-        tokens += _shown_tokens(leaf)
-        if tokens > budget:  # it need not be known by how much
-            break
-    tokens = sum(page.header.tokens for page in originals) if originals else tokens
-    if tokens <= budget * _PAGE_SHARE:
+    tokens = sum(page.header.tokens for page in originals)
+    tokens = tokens or opened_tokens(DeferredReader(state, state.deferred_changes()), page, budget)
+    if tokens <= budget * OPENED_SHARE:
         return
     index = state.index(page.key)
     if header.folder:
@@ -110,17 +104,6 @@ def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequ
         f"Cannot open {index!r}: it takes {tokens:,} tokens, your window has {budget:,}.",
         Hint("read_page", index, arguments="start=0, length=4000", purpose="to read it in parts"),
     )
-
-
-_LINE_TOKENS = 16
-"""The estimated tokens of the line of a hidden page without its summary."""
-
-
-def _shown_tokens(page: PageRecord) -> int:
-    header = page.header
-    if header.folder or header.visibility is Visibility.HIDDEN:
-        return header.line_tokens or _LINE_TOKENS + header.summary_tokens
-    return header.clip or header.tokens
 
 
 _EXCHANGES = (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.TOOL)

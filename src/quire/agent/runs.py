@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from quire.agent.gate import VisibleReader
 from quire.agent.listing import AnswerRoom, format_entry
-from quire.core.records import PageRecord, page_key, segment_number
+from quire.core.records import PAGE_CODE, PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation
 from quire.model.pages import PageIndex
+from quire.system.journal import page_before, stored_entry
 from quire.system.public_values import to_page
 from quire.view.runs import SPAN, clip_line, draw_run, fit_run_line, read_span
 from quire.view.sheets import Run, Sheets
@@ -60,10 +61,10 @@ def list_folder(reader: VisibleReader, state: State, folder: PageRecord, room: A
 def list_span(reader: VisibleReader, state: State, index: PageIndex, room: AnswerRoom) -> str:
     """Return the pages between two siblings as they are now, or runs of them. Raise `NoSuchPage`."""
     ends = read_span(index)
-    first, last = (reader.require_page(end) for end in ends or (index, index))
+    first, last = (_require_place(reader, state, end) for end in ends or (index, index))
     if first.is_root and last.is_root:
         return list_segments(reader, state, room, index)
-    if first.parent != last.parent or first.is_cold or last.is_cold:
+    if first.parent != last.parent:
         raise InvalidOperation(
             f"{index!r} names pages of different folders.",
             Hint("read_page", reader.index(first.parent or 0), purpose="to list a folder"),
@@ -72,6 +73,20 @@ def list_span(reader: VisibleReader, state: State, index: PageIndex, room: Answe
         first, last = last, first
     sheets = Sheets(state)
     return _list_run(reader, state, sheets, sheets.between(first, last), room)
+
+
+def _require_place(reader: VisibleReader, state: State, index: PageIndex) -> PageRecord:
+    """Return a page, or its last version with its place if it was removed since. Raise `NoSuchPage`."""
+    key = reader.key_of(index)
+    page = None if key is None else state.page(key)
+    if isinstance(page, PageRecord):
+        return page  # only its place is used, so it may be a deleted message
+    if page is not None and page.seq > state.head.horizon:
+        for touched in stored_entry(state, page.seq).touched:
+            before = page_before(touched) if (touched.family, touched.key) == (PAGE_CODE, key) else None
+            if isinstance(before, PageRecord):
+                return before
+    return reader.require_page(index)
 
 
 def _with_pages(

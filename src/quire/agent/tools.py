@@ -10,7 +10,7 @@ from quire.agent.tool_table import TOOLS, Tool, check_arguments
 from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
 from quire.model.messages import Provider, ToolCall
 from quire.providers.legal_form import legal_name
-from quire.providers.tool_schemas import rename_tool
+from quire.providers.tool_schemas import has_shape, rename_tool
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
 
@@ -21,6 +21,7 @@ _TOOL_OF = {
     "children": "read_page",
     "detail": "read_page",
     "get_page": "read_page",
+    "agent.read_page": "read_page",
     "update_page": "write_page",
     "set_detail": "write_page",
     "create_detail_page": "write_page",
@@ -232,7 +233,7 @@ class Tools:
         listed = []
         for other in others:
             name = _field(_field(other, "function") or _field(other, "custom") or other, "name")
-            is_legal = not isinstance(name, str) or legal_name(name, provider) == name
+            is_legal = not isinstance(name, str) or (legal_name(name, provider) == name and has_shape(other, provider))
             listed.append(other if is_legal else rename_tool(other, provider))
             if name in self:
                 raise InvalidValue(

@@ -242,7 +242,8 @@ class Reader:
             raise NoSuchPage(index, "It was removed.", *self.removal_hints)
         first, span, _ = index.partition("…") if isinstance(index, str) else ("", "", "")
         if span and parse_index(first):
-            raise NoSuchPage(index, f"These are several pages in one line: name one of them, such as {first!r}.")
+            hint = Hint("agent.read_page", str(index), purpose="to list them")
+            raise NoSuchPage(index, f"These are several pages in one line: name one of them, such as {first!r}.", hint)
         raise NoSuchPage(index, suggestion=self._similar_index(index))
 
     def require_referenced(self, key: int, wanted_by: int) -> PageRecord:

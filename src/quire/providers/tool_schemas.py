@@ -30,13 +30,40 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
 
 
 def rename_tool(tool: object, provider: Provider) -> dict[str, Any]:
-    """Return a copy of a tool schema with a name that the provider accepts. Raise `InvalidValue`."""
+    """Return a copy of a tool schema in the provider's shape, with a name that the provider accepts.
+
+    A function in another provider's shape is converted. Raise `InvalidValue` if that is not possible.
+    """
     schema = to_plain_json(tool, "tool")
     inner = _inner(schema)
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
         raise invalid_value("tool", tool, _ACCEPTED)
     inner["name"] = legal_name(inner["name"], provider)
-    return dict(schema)
+    if has_shape(schema, provider):
+        return dict(schema)
+    if "custom" in schema:
+        raise invalid_value("tool", tool, f"a custom tool of OpenAI has no form for {provider!r}")
+    return _convert(inner, provider)
+
+
+def has_shape(tool: object, provider: Provider) -> bool:
+    """Return whether a tool can be sent to a provider as it is: it has its shape, or is one that a provider runs."""
+    if not isinstance(tool, Mapping):
+        return True
+    shape: Provider | None = "responses" if tool.get("type") == "function" else None
+    shape = "anthropic" if "input_schema" in tool else shape
+    shape = "openai" if "function" in tool or "custom" in tool else shape
+    return shape in (None, provider)
+
+
+def _convert(function: Mapping[str, Any], provider: Provider) -> dict[str, Any]:
+    """Return a function as a tool in the shape of a provider."""
+    common = {key: function[key] for key in ("name", "description", "strict") if key in function}
+    parameters = function.get("parameters", function.get("input_schema")) or {"type": "object", "properties": {}}
+    if provider == "anthropic":
+        return {**common, "input_schema": parameters}
+    common["parameters"] = parameters
+    return {"type": "function", "function": common} if provider == "openai" else {"type": "function", **common}
 
 
 def _inner(schema: Any) -> Any:

@@ -354,6 +354,8 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
             _revert_segment(plan, touched)
         else:
             _revert_note(plan, touched)
+    if not record.touched:
+        _close_opened(plan, seq)
     if not plan.pages and not plan.segments and not plan.notes:
         raise _no_change_error(plan, record)
     if original.operation == "fold":  # an undone fold is not repeated until the budget requires it
@@ -368,14 +370,25 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     check_conversation(plan)
 
 
+def _close_opened(plan: Plan, seq: int) -> None:
+    """Stop showing the pages that an entry opened until the next fold."""
+    for key, change in plan.state.deferred_changes().items():
+        page = plan.page(key)
+        if change.seq == seq and change.opened and isinstance(page, PageRecord):
+            plan.restore(page)
+
+
 def _no_change_error(plan: Plan, record: EntryRecord) -> InvalidOperation:
     """Return the error for an entry that undo cannot revert."""
     if not record.touched:
-        return InvalidOperation("it changed nothing here.")
+        return InvalidOperation("it changed no page, and what it opened was closed again by a later fold or change.")
     for touched in record.touched:
         now, before = plan.state.page(touched.key), _before(touched)
         if isinstance(now, PageRecord) and isinstance(before, PageRecord) and now.header.pinned == before.header.pinned:
             index = plan.index(touched.key)
+            if record.operation == "undo":
+                hint = Hint("expand", index, purpose="to open it")
+                return InvalidOperation(f"it only closed {index!r} before the next fold.", hint)
             return InvalidOperation(
                 f"it only opened {index!r}, which the layout had shown as a line. The layout is made anew at every"
                 " fold and is never undone.",

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from quire.conversation.sequence import items
 from quire.core.entries import read_entry
 from quire.core.records import (
+    AGENTS,
     WINDOW_LINES,
     DeferredChange,
     PageRecord,
@@ -19,10 +20,14 @@ from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, Segm
 from quire.system.window_pages import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
-from quire.view.parts import ShownPage, ViewPart
+from quire.view.fold.opened import opened_tokens
+from quire.view.options import OPENED_SHARE
+from quire.view.parts import ShownPage, ViewPart, tokens_by_kind
 
 _WIDTH = 50
 _SPAN = "…"
+_PAGE_HEAD = 32
+"""The estimated tokens of a segment's heading and of a page's name."""
 _FRAMES = {"whole": "whole in", "clipped": "clipped to fit"}
 
 
@@ -58,8 +63,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Usage] = field(default_factory=dict)
 
 
-def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> Why:
-    """Return the rule that decides how a page is shown. Raise `NoSuchPage`."""
+def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex, budget: int) -> Why:
+    """Return the rule that decides how a page is shown in a view of this budget. Raise `NoSuchPage`."""
     page = state.require_page(index)
     real = [shown for part in parts for shown in part.pages if _is_real(shown)]
     places = {shown.key: shown for shown in real}
@@ -67,21 +72,21 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex) -> W
     shown = min(found, key=lambda place: place.granularity == "line", default=None)
     form: str = shown.granularity if shown is not None else "no"
     tokens = shown.tokens if shown is not None else page.header.tokens
-    anchor = state.deferred_changes().get(page.key)
+    anchor = None if page.header.form is Form.WINDOW else state.deferred_changes().get(page.key)  # the tail is current
     below = [places[key] for key in _open_below(state, page) if key in places]
     if anchor is not None:
-        rule, call = _why_waiting(anchor)
+        rule, call = _why_waiting(anchor, page, index)
     elif below:
         form, tokens = "open", sum(place.tokens for place in below)
         rule = f"open: its pages are shown {'in its place' if shown is None else 'below its name'}"
         call = f"hide({index!r})"
     elif shown is None:
-        rule, call = _why_not(state, page, parts)
+        rule, call = _why_not(state, page, parts, budget)
     elif any(part.kind == "recalled" and shown in part.pages for part in parts):
         form = "recalled"
         rule, call = f"recalled for the last user message: {shown.reason}", f"expand({index!r})"
     else:
-        rule, call = _why_shown(state, page, shown)
+        rule, call = _why_shown(state, page, shown, parts, budget)
     by, entry, at = _decision(state, page)
     return Why(index=index, shown=form, rule=rule, tokens=tokens, call=call, by=by, entry=entry, at=at)
 
@@ -145,7 +150,9 @@ def _open_below(state: State, page: PageRecord) -> list[int]:
     return [inner.key for inner in shown_pages(state, page.key)]
 
 
-def _why_shown(state: State, page: PageRecord, shown: ShownPage) -> tuple[str, str]:
+def _why_shown(
+    state: State, page: PageRecord, shown: ShownPage, parts: Sequence[ViewPart], budget: int
+) -> tuple[str, str]:
     index, granularity = state.index(page.key), shown.granularity
     if page.header.form is Form.WINDOW:
         if granularity == "line":
@@ -159,10 +166,60 @@ def _why_shown(state: State, page: PageRecord, shown: ShownPage) -> tuple[str, s
         limit = f"{page.header.clip or shown.tokens:,} tokens"
         alone = "" if page.header.clip else ", in this view alone"
         return f"too large for the view: clipped to {limit}{alone}", f"detail({index!r}) reads all of it"
+    if page.header.visibility is Visibility.EXPANDED and _is_laid_out(state, page):
+        return "there is no room for it since the last fold: it is one line", _call_to_open(state, page, parts, budget)
     if page.header.visibility is Visibility.EXPANDED:
-        return "folded to its line in this view alone, which had no room for all of it", f"pin({index!r})"
+        call = _call_to_pin(state, page, budget)
+        return "folded to its line in this view alone, which had no room for all of it", call
     folded = page.header.line_tokens > 0
-    return "folded: shown as one line" if folded else "hidden: shown as one line", f"expand({index!r})"
+    rule = "folded: shown as one line" if folded else "hidden: shown as one line"
+    return rule, _call_to_open(state, page, parts, budget)
+
+
+def _is_laid_out(state: State, page: PageRecord) -> bool:
+    number = segment_number(page.key)
+    return number != state.conversation() and state.layout(number) is not None
+
+
+def _call_to_open(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> str:
+    """Return the call that shows a page whole, or the one that reads it if it is too large for the view."""
+    index, most = state.index(page.key), int(OPENED_SHARE * budget)
+    if not page.header.folder and _is_laid_out(state, page):
+        room = _layout_room(state, page, parts, budget)
+        return f"expand({index!r})" if page.header.tokens <= room else _call_to_pin(state, page, budget)
+    return f"expand({index!r})" if opened_tokens(state, page, most) <= most else _call_to_read(state, page)
+
+
+def _call_to_pin(state: State, page: PageRecord, budget: int) -> str:
+    is_small = not page.header.folder and page.header.tokens <= OPENED_SHARE * budget
+    return f"pin({state.index(page.key)!r})" if is_small else _call_to_read(state, page)
+
+
+def _call_to_read(state: State, page: PageRecord) -> str:
+    index = state.index(page.key)
+    return f"children({index!r}) lists its pages" if page.header.folder else f"detail({index!r}) reads all of it"
+
+
+def _is_note(state: State, page: PageRecord) -> bool:
+    """Return whether an agent created a page."""
+    return state.note(AGENTS + page.header.author) is not None
+
+
+def _layout_room(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> int:
+    """Return about how many tokens the newest page of a layout may have to be whole."""
+    from quire.view.layout import layout_rooms  # late: it is needed only here and by folds
+
+    kinds = tokens_by_kind(parts)
+    rooms = layout_rooms(budget, sum(kinds.get(kind, 0) for kind in ("system", "preamble", "window", "recalled")))
+    room, segment = rooms.given, state.segment(segment_number(page.key))
+    if _is_note(state, page):
+        shown = (one for part in parts if part.kind == "segment" for one in part.pages if one.granularity == "whole")
+        pages = (record for one in shown if isinstance(record := state.page(one.key), PageRecord))
+        used = sum(one.header.tokens for one in pages if not _is_note(state, one))
+        room = min(rooms.own, rooms.given - used)
+    if segment is not None and segment.max_capacity:
+        room = min(room, int(OPENED_SHARE * segment.max_capacity))
+    return room - _PAGE_HEAD
 
 
 def _why_window_line(state: State, page: PageRecord) -> str:
@@ -172,16 +229,18 @@ def _why_window_line(state: State, page: PageRecord) -> str:
     window, lines = stored_window(page), state.note(WINDOW_LINES)
     if window is not None and lines is not None and window.used <= lines.used[window.meta.important]:
         return f"an open window: one line since the fold of entry {lines.seq}, until the next fold or until it is used"
-    return "an open window: one line, because windows that are important or were used later have the room of windows"
+    return "an open window: one line, because important windows and those that were used later have the room first"
 
 
-def _why_waiting(anchor: DeferredChange) -> tuple[str, str]:
+def _why_waiting(anchor: DeferredChange, page: PageRecord, index: PageIndex) -> tuple[str, str]:
+    if anchor.opened and page.header.visibility is Visibility.HIDDEN:
+        return f"hidden by the agent (entry {page.header.seq}): the view follows at the next fold", f"expand({index!r})"
     if anchor.opened:
         return "opened by the agent: quoted after the messages of that time, in its place from the next fold on", ""
     return f"changed by the agent (entry {anchor.seq}): the view follows at the next fold", f"undo({anchor.seq})"
 
 
-def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple[str, str]:
+def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> tuple[str, str]:
     index, header = state.index(page.key), page.header
     if header.form is Form.WINDOW and header.closed:
         return f"a window that was closed by entry {header.seq}", f"undo({header.seq})"
@@ -196,13 +255,14 @@ def _why_not(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple
         return "archived", f"restore({index!r})"
     for above in state.ancestors(page):
         if above.header.lifecycle is not Lifecycle.ACTIVE or above.header.visibility is Visibility.HIDDEN:
-            return f"below {state.index(above.key)!r}, which is not open", f"expand({index!r})"
+            call = _call_to_open(state, page, parts, budget)
+            return f"below {state.index(above.key)!r}, which is not open", call
     if header.form is Form.WINDOW:
         return "a window of an app that is not registered, or without room in the view", "windows.register(…)"
-    return _why_left_out(state, page, parts)
+    return _why_left_out(state, page, parts, budget)
 
 
-def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> tuple[str, str]:
+def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> tuple[str, str]:
     """Return why a page that could be shown is not in this view."""
     segment, span = state.segment(segment_number(page.key)), _span_of(state, page, parts)
     has_prompt = any(part.kind in ("system", "preamble") for part in parts)
@@ -211,9 +271,10 @@ def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> 
     layout = None if segment_number(page.key) == state.conversation() else state.layout(segment_number(page.key))
     if layout is not None:
         line = f"the line {span}" if span else "one line with others"
-        return f"there is no room for it since the last fold: it is in {line}", f"expand({state.index(page.key)!r})"
+        call = _call_to_open(state, page, parts, budget)
+        return f"there is no room for it since the last fold: it is in {line}", call
     if span:
-        call = f"pin({state.index(page.key)!r})"
+        call = _call_to_pin(state, page, budget)
         return f"folded in this view alone, which had no room for all: it is in the line {span}", call
     return "there is nothing in it to show", ""
 

@@ -15,6 +15,8 @@ THINKING_SHARE = 0.85
 has to fold inside the tool calls that follow."""
 LINES_SHARE = 0.2
 RECALL_SHARE = 0.25
+OPENED_SHARE = 0.4
+"""The share of the budget that opened pages of the conversation may take. A fold closes a larger page at once."""
 
 Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
 """A caller's function. It gets a text (`User: …`, `Assistant: …`) and the most tokens of the summary it returns."""
@@ -89,10 +91,10 @@ class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMet
     summariser: Summariser | None = None
 
 
-def check_budget(budget: object) -> int:
+def check_budget(budget: object, argument: str = "budget") -> int:
     """Return the value if it can be the budget of a context. Raises `InvalidValue`."""
     if type(budget) is not int or not 0 < budget < 1 << 53:
-        raise InvalidValue(f"is {short_repr(budget)}; a number of tokens above 0 is needed.", argument="budget")
+        raise InvalidValue(f"is {short_repr(budget)}; a number of tokens above 0 is needed.", argument=argument)
     return budget
 
 
@@ -110,7 +112,7 @@ def check_options(options: RenderOptions) -> RenderOptions:
     if options.model is not None and not (isinstance(options.model, str) and options.model):
         raise InvalidValue(f"is {short_repr(options.model)}; the name of a model is needed.", argument="model")
     if options.max_tokens is not None:
-        check_whole_number(options.max_tokens, "max_tokens")
+        check_budget(options.max_tokens, "max_tokens")
     check_whole_number(options.reserve, "reserve")
     return options
 

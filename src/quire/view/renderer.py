@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
+from quire.core.reader import Reader
 from quire.core.records import (
     GAPS,
     LAST_FOLD,
@@ -161,7 +162,7 @@ class Renderer:
                 after = [cache.opening()]
             used = tokens + total_tokens(after)
             if used > limit - reserve:  # never, unless a part was counted wrongly
-                raise _floor_error([*parts, *after], used, max(0, limit - reserve), limit)
+                raise _floor_error(self._engine.state, [*parts, *after], used, max(0, limit - reserve), limit)
             before = sent_before(self._previous, self._tail, parts)
             shared = shared_tokens(before, parts, tokens)
             is_broken = shared < self._stable_tokens and folded is None
@@ -442,7 +443,7 @@ class Renderer:
         if fills:
             total = fitter.open_to(room)
         if total > room:
-            raise _floor_error([*fitter.parts.parts(), *tail.parts()], total, room, limit)
+            raise _floor_error(plan, [*fitter.parts.parts(), *tail.parts()], total, room, limit)
         return fitter.parts if fills or fitter.has_effect(cache) else cache
 
 
@@ -452,10 +453,10 @@ def _digest(*values: object) -> bytes:
     return blake2b(repr(values).encode(), digest_size=8).digest()
 
 
-def _floor_error(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
+def _floor_error(reader: Reader, parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
     from quire.view.fold.fit_budget import irreducible_floor
 
-    return irreducible_floor(parts, total, room, limit)
+    return irreducible_floor(reader, parts, total, room, limit)
 
 
 def _is_line_outdated(cache: ViewCache, budget: int) -> bool:
@@ -541,7 +542,8 @@ class ViewFacade:
         _check_view(view)
         with self._engine.lock:
             parts = self._renderer.last_parts() if view is None else view.parts
-            return explain_page(self._engine.current(), parts, index)
+            budget = self.budget if view is None else view.budget
+            return explain_page(self._engine.current(), parts, index, budget)
 
     def outlook(self) -> Outlook:
         """Return how full a view at the context's budget is, and what a fold would take next. This plans a fold."""

@@ -95,7 +95,8 @@ class Tail:
                 whole += self._tokens(rest[count])
         if count and count == len(rest):
             self._show_lines(lines + rest[:-1])
-            if self._clip(rest[-1], self.tokens - aim):
+            self._gather_lines(lines + rest[:-1], aim)
+            if self.tokens <= aim or self._clip(rest[-1], self.tokens - aim):
                 return
         self._show_lines(lines + rest[:count])
         self._gather_lines(lines + rest[:count], aim)

@@ -1,5 +1,7 @@
 """Pages that are opened in a full view stay open at the next fold, and undone folds can be repeated."""
 
+import pytest
+
 import quire
 from quire import Context
 
@@ -78,3 +80,21 @@ def test_documents_do_not_make_folds_frequent() -> None:
         folds[pages] = len(list(ctx.history(operation="fold")))
         assert cached > 0.85 * sent
     assert 0 < folds[0] <= folds[20] <= 2.5 * folds[0]
+
+
+def test_undo_closes_a_summary_that_an_agent_opened() -> None:
+    ctx = quire.open("memory:", budget=9_000)
+    for number in range(10):
+        ctx.user(f"Please book flight HAT{number}. " + "I like a quiet seat. " * 5)
+        ctx.assistant(f"Booked HAT{number}. " + "Anything else? " * 5)
+    summary = ctx.conversation.compress(range(18)).summaries[0]
+    before = ctx.render().tokens
+    ctx.tools.call("expand_details", {"page": summary})
+    opened = ctx.seq
+    assert ctx.render().tokens > before
+    ctx.undo(opened)
+    assert ctx.render().tokens == before
+    with pytest.raises(quire.InvalidOperation, match="it only closed"):
+        ctx.undo(ctx.seq)
+    with pytest.raises(quire.InvalidOperation, match="closed again by a later fold or change"):
+        ctx.undo(opened)

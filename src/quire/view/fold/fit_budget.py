@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
+from quire.core.reader import Reader
 from quire.core.records import WINDOW_LINES, PageRecord, page_key
-from quire.errors import IrreducibleFloor
+from quire.errors import Hint, IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.storage.base import Write
 from quire.view.clip import share_equally
@@ -331,17 +332,29 @@ class BudgetFitter:
                 self.plan.change(item.page, clip=max(allowed, 1))
 
 
-def irreducible_floor(parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
-    """Return the error for parts that do not fit. It names the largest pages and the calls that would help."""
-    rows = [(shown.tokens, shown.index) for part in parts for shown in part.pages]
-    rows = sorted(rows, key=lambda row: -row[0])[:_MAX_NAMED] + [(p.tokens, p.kind) for p in parts if not p.pages]
+def irreducible_floor(reader: Reader, parts: Sequence[ViewPart], total: int, room: int, limit: int) -> IrreducibleFloor:
+    """Return the error for parts that do not fit. It names the largest pages and what would help."""
+    shown = sorted((one for part in parts for one in part.pages), key=lambda one: -one.tokens)
+    rows = [(one.tokens, one.index) for one in shown[:_MAX_NAMED]] + [(p.tokens, p.kind) for p in parts if not p.pages]
     rows.sort(key=lambda row: -row[0])
     named = ", ".join(f"{name} ({tokens:,})" for tokens, name in rows)
     reserved = f" of {limit:,}, of which {limit - room:,} are reserved" if room < limit else ""
+    prompts = {one.key for part in parts if part.kind == "system" for one in part.pages}
+    pinned = [one.index for one in shown if one.key not in prompts and _is_pinned(reader, one.key)]
+    steps = ["raise the budget"] + (["reserve less"] if reserved else [])
+    steps += (["shorten the system prompt"] if prompts else []) + (["unpin pages"] if pinned else [])
+    advice = f"{', '.join(steps[:-1])}, or {steps[-1]}" if len(steps) > 1 else steps[0]
+    hints = [Hint("unpin", index, purpose="to let it become a line") for index in pinned[:1]]
     return IrreducibleFloor(
-        f"The parts that must be shown take {total:,} tokens, and the budget has {room:,}{reserved}: {named}. Raise the"
-        f" budget,{' reserve less,' if reserved else ''} shorten the system prompt, or unpin pages.",
+        f"The parts that must be shown take {total:,} tokens, and the budget has {room:,}{reserved}: {named}."
+        f" {advice[0].upper()}{advice[1:]}.",
+        *hints,
         tokens=total,
         budget=room,
         parts=[(name, tokens) for tokens, name in rows],
     )
+
+
+def _is_pinned(reader: Reader, key: int) -> bool:
+    page = reader.page(key)
+    return isinstance(page, PageRecord) and page.header.pinned

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from quire.core.plan import Plan
+from quire.core.reader import Reader
 from quire.core.records import LAST_FOLD, PageRecord, decode_entry, page_key
 from quire.model.pages import Lifecycle, Visibility
 from quire.storage.base import JOURNAL
 from quire.view.draw import shown_pages
+from quire.view.options import OPENED_SHARE
 
-OPENED_SHARE = 0.4
-"""The share of the budget that all these pages may take. A fold closes a larger page at once."""
+_LINE_TOKENS = 16
+"""The estimated tokens of the line of a hidden page without its summary."""
 _OPERATIONS = frozenset({"expand", "expand_details", "restore", "recall"})
 
 
@@ -34,7 +36,7 @@ def find_opened(plan: Plan, budget: int) -> OpenedPages:
     above: set[int] = set()
     left = int(budget * OPENED_SHARE)
     for page in found:
-        tokens = _shown_tokens(plan, page)
+        tokens = opened_tokens(plan, page, left)
         if tokens <= left:
             left -= tokens
             pages.add(page.key)
@@ -61,6 +63,16 @@ def _operation(plan: Plan, seq: int, known: dict[int, str]) -> str:
     return known[seq]
 
 
-def _shown_tokens(plan: Plan, page: PageRecord) -> int:
-    leaves = shown_pages(plan, page.key) if page.header.folder else (page,)
-    return sum(leaf.header.clip or leaf.header.tokens for leaf in leaves)
+def opened_tokens(reader: Reader, page: PageRecord, most: int) -> int:
+    """Return about how many tokens a page takes if it is open. Of a folder, count no further than above `most`."""
+    header = page.header
+    if not header.folder:
+        return header.clip or header.tokens
+    tokens = 0
+    for leaf in shown_pages(reader, page.key):
+        inner = leaf.header
+        is_line = inner.folder or inner.visibility is Visibility.HIDDEN
+        tokens += (inner.line_tokens or _LINE_TOKENS + inner.summary_tokens) if is_line else inner.clip or inner.tokens
+        if tokens > most:
+            break
+    return tokens
