@@ -342,3 +342,55 @@ def test_inline_windows_count_beside_the_same_windows_in_preludes() -> None:
         ctx.user(f"Question {turn}: " + "more words " * 8)
         assert ctx.render(windows="inline").tokens <= 1_500
         ctx.assistant("Yes, " * 10)
+
+
+def test_thinking_stays_bound_when_a_developer_adds_a_page() -> None:
+    storage = quire.MemoryStorage()
+    ctx = quire.open(storage, budget=1_500)
+    ctx.pages.create_detail_page("Manual", "", "The pump has two valves. " * 5, "mem-0")
+    folds = 0
+    while not folds:
+        ctx.user("What about the pump? " * 8)
+        folds += ctx.render().fold is not None
+        ctx.assistant("The pump is fine. " * 8)
+    signer = Signer()
+    ctx.user("And now?")
+    signer.check(ctx.render().anthropic())
+    ctx.add(signer.reply())
+    ctx.pages.create_detail_page("Note", "", "A new valve.", "mem-0")
+    ctx = quire.open(storage)  # it draws everything
+    ctx.user("Really?")
+    assert signer.check(ctx.render().anthropic())
+    ctx.pages.set_detail("mem-1", "The pump has three valves. " * 5)  # it is before all replies
+    assert not signer.check(ctx.render().anthropic())
+    assert not signer.illegal
+
+
+def test_a_note_of_the_agent_that_was_recalled_stays_before_the_reply() -> None:
+    ctx = quire.open("memory:", budget=3_000)
+    ctx.tools.call("write_page", {"name": "Order 77", "text": "The refund of order 77 waits for the bank."})
+    ctx.user("What about the refund of order 77?")
+    view = ctx.render(recall=True)
+    assert [part.kind for part in view.tail] == ["recalled"]
+    ctx.assistant("It waits.")
+    assert ctx.render(recall=True).shared_prefix == view.tokens
+
+
+@pytest.mark.parametrize("words", [34, 58, 94])
+def test_a_view_without_a_fold_begins_with_the_view_before(words: int) -> None:
+    ctx = quire.open("memory:", budget=800)
+    ctx.windows.register(Counter)
+    ctx.windows.open("counter")
+    ctx.pages.create_detail_page("Manual", "", "The pump has two valves. " * 6, "mem-0")
+    signer = Signer()
+    before: quire.View | None = None
+    for turn in range(3):
+        ctx.user(f"Question {turn}: " + "what about the pump? " * 60)
+        for _ in range(3):
+            view = ctx.render()
+            assert before is None or view.fold is not None or view.shared_prefix == before.tokens
+            signer.check(view.anthropic())
+            ctx.add(signer.reply(calls=1))
+            ctx.tool_result(ctx.pending_calls()[0].id, "valve " * words)
+            before = view
+    assert not signer.illegal

@@ -136,6 +136,10 @@ class Reader:
         """Return a page, the `Gone` of a removed page, or None if the key was never used."""
         return self._reader.page(key)
 
+    def current_page(self, key: int) -> PageRecord | Gone | None:
+        """Return a page as it is now, also for a reader that shows its state before a deferred change."""
+        return self.page(key)
+
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:

@@ -30,6 +30,9 @@ class DeferredReader(Reader):
     def page(self, key: int) -> PageRecord | Gone | None:
         return self._before[key] if key in self._before else self._reader.page(key)
 
+    def current_page(self, key: int) -> PageRecord | Gone | None:
+        return self._reader.page(key)
+
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:

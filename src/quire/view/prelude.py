@@ -51,7 +51,8 @@ def _may_be_shown(reader: Reader, piece: TailText) -> bool:
 
 
 def _is_visible(reader: Reader, key: int) -> bool:
-    page, segment = reader.page(key), reader.segment(segment_number(key))
+    page = reader.page(key) or reader.current_page(key)  # a new note is in its place only after the next fold
+    segment = reader.segment(segment_number(key))
     if not isinstance(page, PageRecord) or page.header.mark in _REMOVED:
         return False
     return segment is not None and not segment.gone and segment.permission is not Permission.PRIVATE

@@ -390,7 +390,8 @@ class Renderer:
         if ready:
             fitter.apply_summaries(ready)
         threshold = self._fold_threshold(cache, room, cold=cold)
-        total = fitter.fit(threshold, self._target(room), cache.total_tokens() + used)
+        used += cache.total_tokens()
+        total = fitter.fit(threshold, self._target(room), used, has_preludes=bool(cache.preludes()))
         if self._is_raised():
             total = fitter.open_to(self._target(room))
         if total > room or not fitter.has_effect(cache):

@@ -274,7 +274,8 @@ class ViewCache:
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]
         self._thinking = None
-        if any(node.part.reply is not None and node.part.reply.whole is not None for node in nodes):
+        replies = ((node.part.bare or node.part).reply for node in nodes)  # thinking may be shown already
+        if any(reply is not None and reply.whole is not None for reply in replies):
             self._thinking = self.chain()
 
     def _follow(self, reader: Reader, key: int, committed: int) -> bool:

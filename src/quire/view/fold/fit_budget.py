@@ -72,10 +72,11 @@ class BudgetFitter:
         self._total: int | None = None  # None after a change, until it is measured again
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
-    def fit(self, threshold: int, target: int, used: int = 0) -> int:
+    def fit(self, threshold: int, target: int, used: int = 0, *, has_preludes: bool = False) -> int:
         """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still.
 
-        `used` are its tokens with preludes, which the plan leaves out.
+        `used` are its tokens with preludes, which the plan leaves out. Without a fold, preludes show their windows as
+        they are, so a smaller tail does not help then.
         """
         tail, lines = self._tail, self._tail.last_lines
         windows = tail.tokens
@@ -93,7 +94,8 @@ class BudgetFitter:
             saved = before - self.total()
             drawn = before - windows
             is_small = saved < max(1, threshold * _MIN_SAVING) and not incomplete
-            if drawn + tail.least_tokens() <= self._budget and is_small:
+            least = before if has_preludes else drawn + tail.least_tokens()
+            if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
                 self._total = None
                 self.is_discarded = True
