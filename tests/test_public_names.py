@@ -75,6 +75,7 @@ NAMES = [
     "doctor",
     "migrate",
     "open_storage",
+    "redact_secrets",
 ]
 ALIASES = {"Page", "PageIndex"}
 NAMES_OF_MODULES = {

@@ -554,13 +554,18 @@ class Library(Closable):
     usage = awaits(SyncLibrary.usage)
 
     def __init__(
-        self, where: "str | os.PathLike[str] | Storage", *, durability: "Durability" = "normal", create: bool = True
+        self,
+        where: "str | os.PathLike[str] | Storage",
+        *,
+        durability: "Durability" = "normal",
+        create: bool = True,
+        redact: Callable[[str], str] | None = None,
     ) -> None:
         @cache
         def get() -> "SyncLibrary":
             from quire import library
 
-            return library.Library(where, durability=durability, create=create)
+            return library.Library(where, durability=durability, create=create, redact=redact)
 
         super().__init__(CallQueue(), get)
 

@@ -366,6 +366,7 @@ def open(  # noqa: A001 - quire.open is the name users expect
     key: str | None = None,
     preamble: str | None = None,
     embedder: "Embedder | None" = None,
+    redact: Callable[[str], str] | None = None,
     create: bool = True,
 ) -> Context:
     """Open a context; create it with its segments if it is new.
@@ -383,8 +384,9 @@ def open(  # noqa: A001 - quire.open is the name users expect
     | `key`         | the word by which a model recognises lines that quire wrote; default: random                   |
     | `preamble`    | explains the view to the model; `{key}` in it is replaced by the key; "" leaves it out         |
     | `embedder`    | makes vectors of texts, so that pages are also found by meaning (`quire.embedders`)            |
+    | `redact`      | removes secrets from every text before it is stored, such as `quire.redact_secrets`            |
     """
-    setup = Setup(budget, counter, compression, segments, key, preamble, embedder)
+    setup = Setup(budget, counter, compression, segments, key, preamble, embedder, redact)
     storage, owns = storage_at(where, durability=durability, create=check_bool(create, "create"))
     try:
         return open_in(storage, context, setup, storage if owns else None, create=create)
@@ -404,6 +406,7 @@ class Options(TypedDict, total=False):
     key: str | None
     preamble: str | None
     embedder: "Embedder | None"
+    redact: Callable[[str], str] | None
 
 
 class Setup(NamedTuple):
@@ -416,6 +419,7 @@ class Setup(NamedTuple):
     key: str | None = None
     preamble: str | None = None
     embedder: "Embedder | None" = None
+    redact: Callable[[str], str] | None = None
 
 
 def setup_of(options: Options) -> Setup:
@@ -440,7 +444,7 @@ def open_in(
     Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
     key = new_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
-    system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder)
+    system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder, redact=setup.redact)
     opened = Context(
         system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned_storage=owned_storage
     )

@@ -1,12 +1,12 @@
 """Library: the contexts of one store."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
-from quire.context import Context, Options, open_in, setup_of
+from quire.context import Context, Options, Setup, open_in, setup_of
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
 from quire.errors import InvalidOperation, InvalidValue, short_repr
@@ -28,11 +28,20 @@ if TYPE_CHECKING:
 
 
 class Library:
-    """The contexts of one store, given by URL, path or storage object. Contexts opened from it use its connection."""
+    """The contexts of one store, given by URL, path or storage object. Contexts opened from it use its connection.
+
+    `redact` is used for every context that is opened without one of its own; see `quire.open`.
+    """
 
     def __init__(
-        self, where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
+        self,
+        where: str | os.PathLike[str] | Storage,
+        *,
+        durability: Durability = "normal",
+        create: bool = True,
+        redact: Callable[[str], str] | None = None,
     ) -> None:
+        self._redact = redact
         self.storage, self._owns_storage = storage_at(where, durability=durability, create=create)
 
     # One context
@@ -42,11 +51,15 @@ class Library:
 
         With `create=False` nothing is written. Raise `NoSuchContext` if there is no such context.
         """
-        return open_in(self.storage, name, setup_of(options), create=check_bool(create, "create"))
+        return open_in(self.storage, name, self._setup(options), create=check_bool(create, "create"))
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
         """Create a context and open it. Raise `InvalidOperation` if one of that name exists."""
-        return open_in(self.storage, name, setup_of(options), must_be_new=True)
+        return open_in(self.storage, name, self._setup(options), must_be_new=True)
+
+    def _setup(self, options: "Options") -> Setup:
+        setup = setup_of(options)
+        return setup if "redact" in options else setup._replace(redact=self._redact)
 
     def exists(self, name: str) -> bool:
         """Return whether a context of this name exists."""

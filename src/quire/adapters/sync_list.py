@@ -98,12 +98,19 @@ class ListSync(Generic[Item]):
             self._equal.pop(printed, None)
         del self._items[same:], self._chain[same:], self._fingerprints[same:]
         for item in items[same:]:
-            before, printed = self._chain[-1] if self._chain else "", _digest(self._fingerprint(item))
+            before, printed = self._chain[-1] if self._chain else "", _digest(self._redacted_fingerprint(item))
             link = _digest(f"{before}{printed}".encode())
             self._places[link] = self._equal[printed] = len(self._items)
             self._items.append(item)
             self._chain.append(link)
             self._fingerprints.append(printed)
+
+    def _redacted_fingerprint(self, item: Item) -> bytes:
+        """Return the fingerprint of an item as it is stored, without what `redact` removes."""
+        redaction, found = self.ctx.pages._engine.redaction, self._fingerprint(item)
+        return (
+            found if redaction is None else redaction.json_text(found.decode(errors="replace"), compact=True).encode()
+        )
 
     def _apply_changes(self, view: View | None) -> None:
         reached, gone = self._find_synced()

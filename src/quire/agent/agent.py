@@ -409,14 +409,14 @@ class AgentContext:
     # Inside
 
     def _read(self, read: Callable[[VisibleReader, State], T]) -> T:
-        with self._engine.lock:
+        with self._engine.lock, self._engine.clean_errors():
             state = self._engine.current()
             return read(VisibleReader(state), state)
 
     def _act(self, operation: str, planner: Callable[[Plan, VisibleReader], T]) -> T:
         """Plan, charge and commit one journal entry of this agent. The view changes at the next fold."""
         engine = self._engine
-        with engine.lock:
+        with engine.lock, engine.clean_errors():
             plan = engine.begin(self.actor)
             result = planner(plan, VisibleReader(plan))
             charge(plan, self.quota)

@@ -115,6 +115,9 @@ CONTEXT = (
 """The arguments for a store and a context in it."""
 PAGE = (*CONTEXT, argument("index", metavar="PAGE", help="the index of a page, such as usr-7"))
 """The arguments for a store, a context and a page."""
+REDACT = argument(
+    "--redact", action="store_true", help="remove API keys, private keys, tokens and passwords in URLs before storing"
+)
 BUDGET = argument(
     "-b",
     "--budget",

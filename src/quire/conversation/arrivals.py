@@ -34,6 +34,7 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
     A result joins the exchange that made the call. A system message before all others is the prompt. At the end, the
     next user or assistant message closes the exchange that waits for results.
     """
+    message = plan.redact_message(message)
     if message.role == "tool":
         return add_result(plan, message)
     if message.tool_calls:
@@ -57,7 +58,7 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
 
 def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
     """Store a message at the end of the conversation with a mark, so that it is not shown; return its number."""
-    return _add(plan, message, end_of_conversation(plan), mark=mark)
+    return _add(plan, plan.redact_message(message), end_of_conversation(plan), mark=mark)
 
 
 def set_prompt(plan: Plan, message: Message) -> int:
@@ -67,6 +68,7 @@ def set_prompt(plan: Plan, message: Message) -> int:
         raise InvalidOperation(
             "This context has no SYSTEM segment for a prompt.", Hint("add_segment", purpose="to add one")
         )
+    message = plan.redact_message(message)
     name = _prompt_name(message)
     root = page_key(segment, 0)
     prompts = ((page, plan.message(page.header.numbers[0]).message) for page in plan.members(root) if is_prompt(page))

@@ -56,7 +56,8 @@ class Conversation:
 
     def system(self, text: str, name: str | None = None) -> int:
         """Set the system prompt, or a further one by its name; return its index. The same text changes nothing."""
-        content = check_text(text, "text")
+        with self._engine.clean_errors(text):
+            content = check_text(text, "text")
         label = None if name is None else check_one_line(name, "name", MAX_NAME, empty=False)
         message = Message(role="system", content=content, name=label)
         return self._engine.run(self.actor, "system", _add_and_index, arrivals.set_prompt, message)
@@ -87,7 +88,9 @@ class Conversation:
         if isinstance(content, Mapping):
             content = _as_json(content)
         if isinstance(content, str):
-            message = Message(role="tool", content=check_text(content), tool_call_id=check_text(call_id, "call_id"))
+            with self._engine.clean_errors(content):
+                text = check_text(content)
+            message = Message(role="tool", content=text, tool_call_id=check_text(call_id, "call_id"))
             return self._engine.run(self.actor, "tool", _add_and_index, arrivals.receive, message)
         return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
 
@@ -97,9 +100,10 @@ class Conversation:
         Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
         answers, if that is not the last one of this handle.
         """
-        messages = parse(message)
-        if not messages:
-            raise InvalidValue(f"There is no message in {short_repr(message)}.")
+        with self._engine.clean_errors(message):
+            messages = parse(message)
+            if not messages:
+                raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
         return self._engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
 
@@ -115,7 +119,7 @@ class Conversation:
             raise InvalidValue(
                 f"is {short_repr(progress)}; a function that takes an ImportReport is needed.", argument="progress"
             )
-        importer = Importer(messages)
+        importer = Importer(messages, self._engine.redaction)
         for part in importer.parts():
             self._engine.retry(partial(self._engine.run, self.actor, "import_messages", importer.plan_part, part))
             importer.confirm_part()
@@ -203,7 +207,9 @@ class Conversation:
 
     def insert(self, data: Any, at: int | None = None) -> Modification:
         """Insert a message or several: at the end, or before message `at` (inside an exchange: after it)."""
-        return self._engine.run(self.actor, "insert", edits.insert, messages_of(data), at)
+        with self._engine.clean_errors(data):
+            messages = messages_of(data)
+        return self._engine.run(self.actor, "insert", edits.insert, messages, at)
 
     def delete(self, indices: int | Iterable[int]) -> Modification:
         """Take messages out of the conversation. They stay readable with `messages(all=True)` until `cleanup`."""
@@ -211,7 +217,9 @@ class Conversation:
 
     def replace(self, indices: int | Iterable[int], data: Any) -> Modification:
         """Replace messages by another one, or several."""
-        return self._engine.run(self.actor, "replace", edits.replace, indices, messages_of(data))
+        with self._engine.clean_errors(data):
+            messages = messages_of(data)
+        return self._engine.run(self.actor, "replace", edits.replace, indices, messages)
 
     def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
         """Replace messages by a summary, one for every run of neighbours. Without a text it is extracted from them."""
@@ -221,7 +229,8 @@ class Conversation:
         """Apply modifications given as dicts (`operation`, `indices`, `data`, `batch`): all of them or none."""
         if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
             raise InvalidValue(f"is {short_repr(operations)}; a list of dicts is needed.", argument="operations")
-        planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
+        with self._engine.clean_errors(operations):
+            planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
         with self._engine.lock:
             transaction = Transaction(self._engine)
             try:
@@ -284,7 +293,8 @@ class Conversation:
 
     def _add_message(self, role: Any, content: Any, view: object | None = None) -> int:
         if isinstance(content, str):  # the usual case needs no parser
-            message = Message(role=role, content=check_text(content, "content"))
+            with self._engine.clean_errors(content):
+                message = Message(role=role, content=check_text(content, "content"))
             return self._engine.run(self.actor, role, _receive_all, (message,), self._answer, view)
         return self.add({"role": role, "content": content}, view=view)
 

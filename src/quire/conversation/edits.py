@@ -75,7 +75,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
     half = _page_of_pair(plan, numbers, messages)
     if half is not None:
         _check_editable(plan, half, "replace")
-        fresh = replace_message(plan, half, numbers[0], messages[0])
+        fresh = replace_message(plan, half, numbers[0], plan.redact_message(messages[0]))
         return Modification(
             operation="replace", covered=tuple(wanted), inserted=_indices(plan, [fresh]), pages=_pages(plan, [half])
         )
@@ -99,7 +99,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
     wanted = check_indices(plan, indices)
-    text = None if summary is None else check_text(summary, "summary")
+    text = None if summary is None else check_text(plan.redact(summary), "summary")
     pages = [page for page in _pages_to_edit(plan, wanted, "compress") if page.header.mark is Mark.NONE]
     runs = list(_runs(plan, pages))
     if text is not None and len(runs) > 1:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +21,9 @@ from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.providers import parse, parse_each
 
+if TYPE_CHECKING:  # imported when it is used
+    from quire.core.redaction import Redaction
+
 UNREADABLE = "unreadable"
 """The key in a message's `meta` for the reason why the original could not be read."""
 
@@ -32,7 +35,8 @@ _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 class Repairer:
     """Repairs the items of a history that a parser would refuse."""
 
-    def __init__(self) -> None:
+    def __init__(self, redaction: "Redaction | None" = None) -> None:
+        self._redaction = redaction
         self.findings: list[Finding] = []
         self.failure: Exception | None = None
         """The error that the history itself raised instead of its next item."""
@@ -67,6 +71,8 @@ class Repairer:
         try:
             return mended, parse(mended)
         except InvalidValue:
+            if self._redaction is not None:
+                why = "It is no message."  # the reason quotes it
             kept = _to_text_message(value, why)
             self._report(UNREADABLE, f"Kept as text: {why}")
             return kept, [kept]
@@ -167,11 +173,11 @@ class Importer:
     A part may be planned several times; it is kept once it is committed.
     """
 
-    def __init__(self, values: Iterable[object]) -> None:
+    def __init__(self, values: Iterable[object], redaction: "Redaction | None" = None) -> None:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
             raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")
-        self._repairer = Repairer()
+        self._repairer = Repairer(redaction)
         self._messages = parse_each(self._repairer.repair(values))
         self._total = _Tally()
         self._part = _Tally()

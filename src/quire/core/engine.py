@@ -6,12 +6,12 @@ changes last. If the storage fails, memory still matches the disk.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from os import urandom
 from threading import RLock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec.structs import replace
 
@@ -47,10 +47,14 @@ from quire.model.tokens import TokenCounter
 from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
 
+if TYPE_CHECKING:  # imported when it is used
+    from quire.core.redaction import Redaction
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Item = TypeVar("Item")
 _CHUNK = 256
+_NOTHING = nullcontext()
 _MAX_TRIES = 20
 """The number of retries of a call. Each conflict means that another writer succeeded."""
 Clock = Callable[[], int]
@@ -78,8 +82,10 @@ class Engine:
         max_pages: int,
         max_bytes: int,
         embedder: Callable[[list[str]], Any] | None = None,
+        redaction: "Redaction | None" = None,
     ) -> None:
         self.lock = RLock()
+        self.redaction = redaction
         self.clock = clock
         self.counter = counter
         self.state = State(storage, context, max_pages=max_pages, max_bytes=max_bytes)
@@ -107,7 +113,10 @@ class Engine:
         now = self.clock()
         if type(now) is not int:
             raise InvalidValue(f"The clock returned {short_repr(now)}; whole milliseconds since 1970 are needed.")
-        return Plan(self.current(), actor=actor, now=now, counter=self.counter)
+        plan = Plan(self.current(), actor=actor, now=now, counter=self.counter)
+        if self.redaction is not None:
+            plan.redaction, plan.actor = self.redaction, self.redaction.text(actor)
+        return plan
 
     def run(
         self, actor: str, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs
@@ -116,7 +125,7 @@ class Engine:
 
         Several steps in one planner are one all-or-nothing commit.
         """
-        with self.lock:
+        with self.lock, self.clean_errors() if self.redaction is not None else _NOTHING:
             plan = self.begin(actor)
             result = planner(plan, *args, **kwargs)
             self.commit(plan, operation)
@@ -133,8 +142,12 @@ class Engine:
 
     def read(self, look: Callable[[State], T]) -> T:
         """Return `look(state)`, called under the lock."""
-        with self.lock:
+        with self.lock, self.clean_errors() if self.redaction is not None else _NOTHING:
             return look(self.current())
+
+    def clean_errors(self, given: object = None) -> AbstractContextManager[None]:
+        """Remove what `redact` removes from the errors of a block, which reads `given`."""
+        return _NOTHING if self.redaction is None else self.redaction.errors(given)
 
     def stream(self, items: Iterator[Item], to_result: Callable[[State, Item], T]) -> Iterator[T]:
         """Yield `to_result(state, item)` for every item. The lock is held for one chunk at a time."""
@@ -176,6 +189,7 @@ class Engine:
             max_pages=state.max_pages,
             max_bytes=state.max_bytes,
             embedder=self.embedder,
+            redaction=self.redaction,
         )
 
     def reload(self) -> None:

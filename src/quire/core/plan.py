@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,6 +37,11 @@ from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
 from quire.model.tokens import TokenCounter
 from quire.storage.base import MESSAGE, Patch, Write
+
+if TYPE_CHECKING:  # imported when it is used
+    from quire.core.redaction import Redaction
+
+T = TypeVar("T")
 
 # A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
 # next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
@@ -97,6 +102,7 @@ class Plan(Reader):
         self._added = 0
         self._last: dict[int, bytes] = {}
         self._pins: dict[int, bool] = {}
+        self.redaction: Redaction | None = None
 
     # Reading, as if the changes were made
 
@@ -215,6 +221,20 @@ class Plan(Reader):
     def callers(self, key: int) -> tuple[int, ...]:
         found = self.calls.get(key)
         return self.state.callers(key) if found is None else found
+
+    # What comes in
+
+    def redact(self, text: T) -> T:
+        """Return a text without what `redact` removes."""
+        return text if self.redaction is None else self.redaction.text(text)
+
+    def redact_value(self, value: T) -> T:
+        """Return JSON values without what `redact` removes."""
+        return value if self.redaction is None else self.redaction.value(value, free=True)
+
+    def redact_message(self, message: Message) -> Message:
+        """Return a message without what `redact` removes."""
+        return message if self.redaction is None else self.redaction.message(message)
 
     # Writing, into the plan only
 

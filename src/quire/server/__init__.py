@@ -27,8 +27,8 @@ class Settings(TypedDict, total=False):
     `host` and `port` are the address to listen on (port 0: any free port), `hosts` further accepted Host names.
     `token` is required from every request; by default it is read from `token_file`, or generated and written there.
     `budget` is the budget of contexts that the server creates, `apps` are the apps of windows. `create` is False to
-    refuse a store that does not exist. `ready` is called when the server listens. The others are limits: see
-    docs/server.md.
+    refuse a store that does not exist. `redact` is used for all contexts, as in `quire.open`.
+    `ready` is called when the server listens. The others are limits: see docs/server.md.
     """
 
     host: str
@@ -39,11 +39,14 @@ class Settings(TypedDict, total=False):
     hosts: Sequence[str]
     apps: "Sequence[type[App]] | None"
     create: bool
+    redact: "Callable[[str], str] | None"
     ready: "Callable[[RunningServer], None] | None"
     contexts: int
     threads: int
+    waiting: int
     listeners: int
     max_body: int
+    header_timeout: float
     patience: float
     timeout: float
     poll: float

@@ -168,6 +168,7 @@ def _prepare(
     hosts: Sequence[str] = (),
     apps: Sequence[type[App]] | None = None,
     create: bool = True,
+    redact: Callable[[str], str] | None = None,
     **limits: Any,
 ) -> RunningServer:
     known = Options.__dataclass_fields__
@@ -185,7 +186,7 @@ def _prepare(
     key = load_token(token, token_file)
     listening = bind(options.host, port)
     try:
-        library = Library(where, create=create)
+        library = Library(where, create=create, redact=redact)
         return RunningServer(library, Service(library, key.text, options), listening, key)
     except QuireError:
         listening.close()

@@ -5,7 +5,7 @@ committed by the engine as one journal entry.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from os import PathLike
@@ -46,7 +46,8 @@ class ContextSystem:
 
     `storage` is any backend (in memory by default). `context` is the name of the context in it; the first change
     creates it. `actor` is the name that the journal records. At most `max_pages` pages and `max_bytes` of bodies stay
-    in memory. With an `embedder`, `find` also finds pages by meaning.
+    in memory. With an `embedder`, `find` also finds pages by meaning. `redact` removes secrets from every text before
+    it is stored.
     """
 
     def __init__(
@@ -60,10 +61,18 @@ class ContextSystem:
         max_pages: int = DEFAULT_MAX_PAGES,
         max_bytes: int = DEFAULT_MAX_BYTES,
         embedder: "Embedder | None" = None,
+        redact: Callable[[str], str] | None = None,
         _engine: Engine | None = None,  # an engine to share; the other options but `actor` are not used then
     ) -> None:
         if embedder is not None and not callable(embedder):
             raise InvalidValue(f"is {short_repr(embedder)}; a callable is needed.", argument="embedder")
+        redaction = None
+        if redact is not None:
+            from quire.core.redaction import Redaction  # imported late: few programs redact
+
+            redaction = Redaction(redact)
+            if redaction.text(context) != context:
+                raise InvalidValue("The name of the context has a text to redact. Choose another name.")
         self._engine = _engine or Engine(
             MemoryStorage() if storage is None else check_storage(storage),
             check_context_name(context),
@@ -72,6 +81,7 @@ class ContextSystem:
             max_pages=check_whole_number(max_pages, "max_pages"),
             max_bytes=check_whole_number(max_bytes, "max_bytes"),
             embedder=embedder,
+            redaction=redaction,
         )
         self.actor = check_one_line(actor, "actor", 100, empty=False)
 

@@ -76,13 +76,13 @@ def read_messages(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int])
     numbers: dict[str, dict[int, int]] = {}
     taken: set[int] = set()
     for page, place, message in found:
-        plain = replace(message, index=-1)
+        plain = plan.redact_message(replace(message, index=-1))
         number = _find_message(plan, message.index, keys[page], plain)
         if number is None or number in taken:
             number = plan.add_message(keys[page], plain)
         taken.add(number)
         numbers.setdefault(page, {})[place] = number
-        for call in message.tool_calls:
+        for call in plain.tool_calls:
             plan.add_caller(call, keys[page])
     return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
 
@@ -346,10 +346,13 @@ class _Document:
         created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
         record = SegmentRecord(
             name=check_one_line(
-                _field(form, "name", str, place, segment_id) or "Pages", f"{place}.name", MAX_NAME, empty=False
+                plan.redact(_field(form, "name", str, place, segment_id) or "Pages"),
+                f"{place}.name",
+                MAX_NAME,
+                empty=False,
             ),
             description=check_one_line(
-                _field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION
+                plan.redact(_field(form, "description", str, place, "")), f"{place}.description", MAX_DESCRIPTION
             ),
             type=check_choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
             permission=check_choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
@@ -430,17 +433,17 @@ class _Document:
         lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
         numbers = self._messages.get(index)
-        detail = "" if folder or numbers else check_text(form.get("detail", ""), f"{place}.detail")
+        detail = "" if folder or numbers else check_text(plan.redact(form.get("detail", "")), f"{place}.detail")
         description = check_one_line(
-            _field(form, "description", str, place, ""), f"{place}.description", MAX_DESCRIPTION
+            plan.redact(_field(form, "description", str, place, "")), f"{place}.description", MAX_DESCRIPTION
         )
         created = _moment(form, "createdAt", place, plan.now)
         header = Header(
             folder=folder,
-            name=check_one_line(_field(form, "name", str, place), f"{place}.name", MAX_NAME, empty=False),
+            name=check_one_line(plan.redact(_field(form, "name", str, place)), f"{place}.name", MAX_NAME, empty=False),
             description=description,
             author=plan.author(
-                check_one_line(_field(form, "author", str, place, plan.actor), f"{place}.author", MAX_NAME)
+                check_one_line(plan.redact(_field(form, "author", str, place, plan.actor)), f"{place}.author", MAX_NAME)
             ),
             created=created,
             age=_moment(form, "updatedAt", place, plan.now) - created,
@@ -453,7 +456,7 @@ class _Document:
             lifecycle=lifecycle,
             visibility=check_choice(Visibility, form.get("visibility", 0), f"{place}.visibility"),
             pinned=_field(form, "pinned", bool, place, default=False),
-            meta=encode_meta(form.get("meta"), f"{place}.meta"),
+            meta=encode_meta(plan.redact_value(form.get("meta")), f"{place}.meta"),
         )
         header = replace(header, **message_fields(plan, form, numbers, self._keys, place))
         plan.create(key, parent, rank, header)

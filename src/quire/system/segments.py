@@ -17,8 +17,8 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     if not isinstance(segment, Segment):
         raise InvalidValue(f"is {short_repr(segment)}; a Segment is needed.", argument="segment")
     segment_id = _free_id(plan, segment.id)
-    name = check_one_line(segment.name or segment_id or "Pages", "name", MAX_NAME, empty=False)
-    description = check_one_line(segment.description, "description", MAX_DESCRIPTION)
+    name = check_one_line(plan.redact(segment.name or segment_id or "Pages"), "name", MAX_NAME, empty=False)
+    description = check_one_line(plan.redact(segment.description), "description", MAX_DESCRIPTION)
     record = SegmentRecord(
         name=name,
         description=description,
@@ -72,9 +72,9 @@ def update_segment(
 ) -> None:
     fields: dict[str, Any] = {}
     if name is not None:
-        fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
+        fields["name"] = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
     if description is not None:
-        fields["description"] = check_one_line(description, "description", MAX_DESCRIPTION)
+        fields["description"] = check_one_line(plan.redact(description), "description", MAX_DESCRIPTION)
     if max_capacity is not None:
         fields["max_capacity"] = check_whole_number(max_capacity, "max_capacity")
     _change(plan, segment_id, fields)

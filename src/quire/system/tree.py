@@ -36,7 +36,7 @@ def create_detail_page(
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
     above = require_folder(plan, parent, "add a page to")
-    header = _header(plan, name, description, meta, check_text(detail))
+    header = _header(plan, name, description, meta, check_text(plan.redact(detail)))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
 
 
@@ -71,7 +71,7 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
         raise InvalidOperation(f"Page {short_repr(page.index)} has no parent; only the root of a segment has none.")
     above = require_folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
-        text = "" if detail is None else check_text(detail)
+        text = "" if detail is None else check_text(plan.redact(detail))
         header = _header(plan, page.name, page.description, page.meta, text)
     elif detail is not None:
         raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
@@ -96,13 +96,13 @@ def update_page(
     record = require_attached(plan, index, "update")
     fields: dict[str, Any] = {}
     if name is not None:
-        fields["name"] = check_one_line(name, "name", MAX_NAME, empty=False)
+        fields["name"] = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
     if description is not None:
-        fields["description"] = check_one_line(description, "description", MAX_DESCRIPTION)
+        fields["description"] = check_one_line(plan.redact(description), "description", MAX_DESCRIPTION)
         fields["summary_tokens"] = plan.count(fields["description"])
     if meta is not None:
         _check_not_window(record, index, "change the meta of")
-        fields["meta"] = encode_meta(dict(meta) if isinstance(meta, Mapping) else meta)
+        fields["meta"] = encode_meta(plan.redact_value(dict(meta) if isinstance(meta, Mapping) else meta))
     plan.change(record, **fields)
     if detail is not None:
         set_detail(plan, index, detail)
@@ -118,7 +118,7 @@ def set_detail(plan: Plan, index: PageIndex, detail: str) -> None:
             Hint("conversation.replace", purpose="to replace messages"),
         )
     _check_not_window(record, index, "change the text of")
-    text = check_text(detail)
+    text = check_text(plan.redact(detail))
     if text != plan.body(record.header.body):
         plan.change(record, body=plan.add_body(text), tokens=plan.count(text), clip=0)  # a new text has a new size
 
@@ -152,16 +152,16 @@ def remove_page(plan: Plan, index: PageIndex) -> int:
 
 def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, text: str | None) -> Header:
     """Return the header of a new leaf with this text, or of a new folder (None)."""
-    summary = check_one_line(description, "description", MAX_DESCRIPTION)
+    summary = check_one_line(plan.redact(description), "description", MAX_DESCRIPTION)
     return Header(
         folder=text is None,
-        name=check_one_line(name, "name", MAX_NAME, empty=False),
+        name=check_one_line(plan.redact(name), "name", MAX_NAME, empty=False),
         description=summary,
         **plan.origin(),
         summary_tokens=plan.count(summary),
         tokens=plan.count(text or ""),
         body=plan.add_body(text or ""),
-        meta=encode_meta(dict(meta) if isinstance(meta, Mapping) else meta),
+        meta=encode_meta(plan.redact_value(dict(meta) if isinstance(meta, Mapping) else meta)),
     )
 
 

@@ -209,7 +209,7 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
 
 def checkpoint(plan: Plan, name: str) -> int:
     """Name the present state for `rollback`; return the seq of the new entry."""
-    label = check_one_line(name, "name", MAX_NAME, empty=False)
+    label = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
     if isinstance(plan.state.storage, OverlayStorage):
         raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block: its changes are not stored.")
     seq = checkpoints(plan.state).get(label)

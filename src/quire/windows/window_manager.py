@@ -143,14 +143,14 @@ def open_window(
     key = plan.next_key(segment_number(root))
     name = window or f"{app}_{page_number(key)}"
     meta = WindowMeta(window=name, app=app, at=plan.seq, important=important, append=append, identity=identity)
-    summary = _line(description)
+    summary = _line(plan.redact(description))
     header = Header(
         folder=False,
         name=meta.window,
         description=summary,
         **plan.origin(),
         summary_tokens=plan.count(summary),
-        body=plan.add_body(saved),
+        body=plan.add_body(redact_saved(plan, saved)),
         pinned=pinned,
         meta=_meta(meta),
         form=Form.WINDOW,
@@ -184,7 +184,7 @@ def save_window(plan: Plan, key: int, saved: str, *, moves: bool, acted: bool) -
     window = stored_window(plan.page(key))
     if window is None or window.obsolete or plan.cold_top(window.page) is not None:
         return None
-    page, meta = window.page, window.meta
+    page, meta, saved = window.page, window.meta, redact_saved(plan, saved)
     if saved != plan.body(page.header.body):
         page = plan.change(page, body=plan.add_body(saved))
     if acted:
@@ -201,12 +201,18 @@ def close_window(plan: Plan, key: int, summary: str | None) -> bool:
         return False
     check_unpinned(plan, window.page, "close")
     fields: dict[str, Any] = {"closed": True, "lifecycle": Lifecycle.HOT_ARCHIVED, "body": 0}
+    summary = plan.redact(summary)
     if summary:
         line, text = _line(summary), _storable(summary)
         fields |= {"description": line, "summary_tokens": plan.count(line)}
         fields |= {"body": plan.add_body(text), "tokens": plan.count(text)}
     plan.change(window.page, **fields)
     return True
+
+
+def redact_saved(plan: Plan, saved: str) -> str:
+    """Return the state of an app, which is JSON text, without what `redact` removes."""
+    return saved if plan.redaction is None else plan.redaction.json_text(saved)
 
 
 def _line(text: str) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec.structs import replace
+
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import page_key, segment_number
@@ -80,6 +82,8 @@ def _visible_windows(manager: WindowManager, state: State, include_obsolete: boo
 
 def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: object) -> TailPiece:
     window, frame, instance = drawn
+    if manager.engine.redaction is not None:
+        frame = _redact_frame(frame, manager.engine.redaction.text)
     state = manager.engine.state
     index = state.index(window.key)
     is_hidden = window.page.header.visibility is Visibility.HIDDEN and not window.obsolete
@@ -100,6 +104,12 @@ def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: objec
         is_hidden=is_hidden,
         name=window.id,
     )
+
+
+def _redact_frame(frame: Frame, redact: Callable[[str], str]) -> Frame:
+    contents = frame.contents
+    clean = redact(contents) if isinstance(contents, str) else tuple((redact(n), redact(text)) for n, text in contents)
+    return replace(frame, description=redact(frame.description), contents=clean, error=redact(frame.error))
 
 
 def _gather_windows(key: str, root: PageIndex, pieces: Sequence[TailPiece]) -> str:
@@ -239,6 +249,8 @@ class Windows:
         given = registered.opening.check({**(arguments or {}), **more})
         options = _options(registered.kind, important=important, pinned=pinned, append=append)
         identity = registered.identify(given)
+        if self._engine.redaction is not None:
+            identity = self._engine.redaction.text(identity)
         same = self._manager.find_same(registered, identity)
         if same is not None:
             return self._reuse(same, window_id)

@@ -9,7 +9,7 @@ from operator import attrgetter
 import quire
 from quire import Message
 from quire.cli import print_error
-from quire.cli.command import STORE, argument, command, new_name
+from quire.cli.command import REDACT, STORE, argument, command, new_name
 from quire.cli.log_formats import FileKind, LogFile, LoggedConversation, detect_kind, read_log
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
@@ -45,6 +45,7 @@ def parse_conversation(text: str | None, others: str = "") -> int | None:
         help="import conversation N of the file, from 1; 'all' imports each into NAME-1, NAME-2, …",
     ),
     argument("--dry-run", action="store_true", help="read and report, and store nothing"),
+    REDACT,
     examples=(
         "quire import agent.db session.jsonl --context support-42",
         "quire import agent.db request.json --dry-run",
@@ -68,7 +69,7 @@ def run_import(options: argparse.Namespace, out: Output) -> None:
         number = parse_conversation(options.conversation, f", or {_ALL!r}")
         pairs = [(name, log.select(number, others=f", or all of them with {_ALL!r}"))]
     where = "memory:" if options.dry_run else options.where
-    with quire.Library(where, create=True) as library:
+    with quire.Library(where, create=True, redact=quire.redact_secrets if options.redact else None) as library:
         for position, (target, conversation) in enumerate(pairs):
             skipped = log.count_skipped() if position == len(pairs) - 1 else {}
             _import_messages(library, target, conversation, skipped, options, out)
@@ -120,7 +121,10 @@ def _import_messages(
 def _import_context(options: argparse.Namespace, out: Output, kind: FileKind) -> None:
     """Import a file that `quire export` wrote, as a new context."""
     where = "memory:" if options.dry_run else options.where
-    with quire.Library(where, create=True) as library, Progress("Reading") as progress:
+    redact = quire.redact_secrets if options.redact else None
+    if redact is not None and kind != "document":
+        raise quire.InvalidValue("--redact: an archive is imported as it is; import its messages or its JSON form.")
+    with quire.Library(where, create=True, redact=redact) as library, Progress("Reading") as progress:
         if kind == "document":
             name = new_name(options)
             quire.open("memory:").pages.load(options.file)  # refuses a bad document before a context is created

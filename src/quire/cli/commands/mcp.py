@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import quire
-from quire.cli.command import BUDGET, CONTEXT, argument, command, existing_name, new_name
+from quire.cli.command import BUDGET, CONTEXT, REDACT, argument, command, existing_name, new_name
 from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _PORT = 8378
     *CONTEXT,
     BUDGET,
     argument("--create", action="store_true", help="create the store and the context if they do not exist"),
+    REDACT,
     argument(
         "--actor", default="agent", metavar="NAME", help="the actor of its journal entries (default: %(default)s)"
     ),
@@ -55,7 +56,9 @@ def run_mcp(options: argparse.Namespace, out: Output) -> None:
     settings = pick(options, "actor", "prefix", "read_only")
     settings["tools"] = [] if options.tools is None else [name.strip() for name in options.tools.split(",")]
     with (
-        quire.Library(options.where, create=options.create) as library,
+        quire.Library(
+            options.where, create=options.create, redact=quire.redact_secrets if options.redact else None
+        ) as library,
         _open_context(library, options) as context,
     ):
         if not options.http:

@@ -7,7 +7,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from quire.cli.command import STORE, argument, command, token_count
+import quire
+from quire.cli.command import REDACT, STORE, argument, command, token_count
 from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def _has_browser() -> bool:
     ),
     argument("-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of new contexts"),
     argument("--create", action="store_true", help="create the store if it does not exist"),
+    REDACT,
     argument("--open", action="store_true", help="open the link in a browser"),
     examples=(
         "quire serve agent.db --open",
@@ -85,5 +87,6 @@ def run_serve(options: argparse.Namespace, out: Output) -> None:
         browse=options.open,
         token=os.environ.get(_TOKEN) or None,
         hosts=options.allow_host,
+        redact=quire.redact_secrets if options.redact else None,
         **pick(options, "context", "host", "port", "token_file", "budget", "create"),
     )

@@ -327,7 +327,7 @@ def apply_model_summaries(plan: Plan, summaries: Iterable[ModelSummary], count: 
             continue
         pages = [page] if page.header.numbers or page.header.body else list(plan.members(page.key))
         check = FactCheck() if any(inner.header.folder for inner in pages) else check_facts(plan, pages)[0]
-        text = adopt_summary(page.header.name, summary, check, job.tokens, count)
+        text = adopt_summary(page.header.name, plan.redact(summary), check, job.tokens, count)
         if text:
             page = plan.change(page, description=text, summary_tokens=count(text))
             plan.change(page, line_tokens=count(page_line(plan.index(page.key), page.header)))

@@ -1,0 +1,152 @@
+"""Redaction: a function removes secrets from everything that comes in, before it is checked, stored or quoted.
+
+The function gets one text and returns it without what must not be stored. Ids, types, media and signed blocks stay as
+they are: a provider compares them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from quire.errors import PYTHON, InvalidValue, QuireError, short_repr
+from quire.model.messages import Message, Part, ToolCall
+from quire.providers.originals import keep_original, restore_original
+from quire.providers.plain_json import dumps
+
+Redact = Callable[[str], str]
+T = TypeVar("T")
+_FIXED = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "file_id", "type", "role", "kind"})
+_FIXED |= {"format", "detail", "media_type", "mime_type", "signature", "encrypted_content", "thought_signature"}
+"""The fields of messages that are never changed. In arguments of calls every field is."""
+_JSON_FIELDS = frozenset({"arguments", "part", "item"})
+_FREE_FIELDS = frozenset({"input", "meta"})
+_SIGNS = ("signature", "encrypted_content", "thought_signature")
+
+
+class Redaction:
+    """Applies a function to texts. A function that is not idempotent on a text is refused."""
+
+    def __init__(self, function: Redact) -> None:
+        if not callable(function):
+            raise InvalidValue(f"is {short_repr(function)}; a function of one text is needed.", argument="redact")
+        self._function = function
+
+    def text(self, value: T) -> T:
+        """Return a text without its secrets; any other value as it is."""
+        if not isinstance(value, str) or not value:
+            return value
+        plain = str.__str__(value)
+        clean = self._call(plain)
+        if clean != plain and self._call(clean) != clean:
+            raise InvalidValue("changes its own result; it must be idempotent.", argument="redact")
+        return clean  # type: ignore[return-value]
+
+    def json_text(self, text: str, *, compact: bool = False) -> str:
+        """Return JSON text without the secrets in its texts; text that is not JSON as plain text.
+
+        With `compact` it is written again in any case, so that it does not depend on how it was written.
+        """
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return self.text(text)
+        clean = self.value(value, free=True)
+        return text if clean == value and not compact else dumps(clean)
+
+    def value(self, value: Any, *, free: bool = False) -> Any:
+        """Return a JSON value without secrets. With `free` it is no part of a message, so that every text counts."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return [self.value(inner, free=free) for inner in value]
+        if not isinstance(value, Mapping):
+            return value
+        if free:
+            return {self.text(name): self._named(name, inner) for name, inner in value.items()}
+        if _is_signed(value):
+            return value
+        return {name: self._field(name, inner, value) for name, inner in value.items()}
+
+    def message(self, message: Message) -> Message:
+        """Return a message without secrets. Its original is changed in the same way."""
+        content = message.content
+        changes: dict[str, Any] = {
+            "content": self.text(content) if isinstance(content, str) else self.value(content),
+            "name": self.text(message.name),
+            "tool_calls": tuple(map(self._call_of, message.tool_calls)),
+            "meta": {name: self._meta(value) for name, value in message.meta.items()},
+        }
+        changes = {name: value for name, value in changes.items() if value != getattr(message, name)}
+        if message.raw is None:
+            return replace(message, **changes) if changes else message
+        original = restore_original(message)
+        clean = self.value(original)
+        if clean == original and not changes:
+            return message
+        return keep_original(replace(message, **changes, raw=None), clean, None)
+
+    @contextmanager
+    def errors(self, given: object = None) -> Iterator[None]:
+        """Remove secrets from the errors of a block. If `given` has any, its errors do not quote it."""
+        try:
+            yield
+        except QuireError as error:
+            if given is not None and self._has_secret(given):
+                raise InvalidValue("The value is not accepted. It is not quoted: it has a text to redact.") from None
+            for name, value in list(vars(error).items()):
+                if isinstance(value, str):
+                    setattr(error, name, self.text(value))
+            error.args = (error.describe(PYTHON),)
+            raise
+
+    def _has_secret(self, value: object) -> bool:
+        try:
+            text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            return True
+        return self.text(text) != text or self.json_text(text) != text
+
+    def _call(self, text: str) -> str:
+        try:
+            clean = self._function(text)
+        except Exception as error:  # its text may quote the secret
+            raise InvalidValue(f"raised {type(error).__name__}.", argument="redact") from None
+        if not isinstance(clean, str):
+            raise InvalidValue(f"returned a value of type {type(clean).__name__}; text is needed.", argument="redact")
+        return str.__str__(clean)
+
+    def _named(self, name: str, value: Any) -> Any:
+        """Return the value of a field without secrets. The function also sees it after its name, as `name=value`."""
+        clean = self.value(value, free=True)
+        if not isinstance(clean, str) or clean != value:
+            return clean
+        both = self.text(f"{name}={value}")
+        return both.removeprefix(f"{name}=") if both.startswith(f"{name}=") else clean
+
+    def _field(self, name: str, value: Any, around: Mapping[str, Any]) -> Any:
+        if name in _FREE_FIELDS:
+            return self.value(value, free=True)
+        if not isinstance(value, str):
+            return self.value(value)
+        is_media = name == "data" and around.get("type") != "text"
+        if name in _FIXED or is_media or value.startswith("data:"):
+            return value
+        return self.json_text(value) if name in _JSON_FIELDS else self.text(value)
+
+    def _call_of(self, call: ToolCall) -> ToolCall:
+        clean = self.text(call.arguments) if call.custom else self.json_text(call.arguments)
+        return call if clean == call.arguments else replace(call, arguments=clean)
+
+    def _meta(self, value: Any) -> Any:
+        return self.json_text(value) if isinstance(value, str) else self.value(value, free=True)
+
+
+def _is_signed(part: Mapping[str, Any] | Part) -> bool:
+    """Return whether a part or an item is signed or encrypted, so that its provider refuses it after any change."""
+    kind = part.get("type")
+    if kind == "redacted_thinking" or any(part.get(sign) for sign in _SIGNS):
+        return True
+    return kind == "thinking" and ("data" in part or any(f'"{sign}"' in str(part.get("item")) for sign in _SIGNS))
