@@ -28,7 +28,8 @@ class SizedCache(Generic[K, V]):
 
     def put(self, key: K, value: V, size: int = 1) -> None:
         """Add a value, unless it is larger than the whole cache."""
-        self.drop(key)
+        if key in self._items:
+            self.drop(key)
         if size > self.max_size:
             return
         self._items[key] = (value, size)
