@@ -418,7 +418,7 @@ def test_an_archived_folder_is_one_line_of_the_contents() -> None:
     ctx.pages.create_detail_page("inside", "", "", folder)
     ctx.pages.archive(folder)
     lines = AgentContext(ctx.pages).view()
-    assert any(line.endswith("[mem-1 1 pages archived] old") for line in lines)
+    assert any(line.endswith("[mem-1 1 page archived] old") for line in lines)
     assert not any("inside" in line for line in lines)
 
 

@@ -9,6 +9,7 @@ import quire
 from quire.cli import main
 from quire.cli.terminal import Paint
 from quire.cli.tree import draw_tree
+from tests.cli.conftest import Run
 from tests.cli.screens import plain, widest
 
 PLAIN = Paint(colour=False)
@@ -128,3 +129,11 @@ def test_an_unknown_command_ends_with_usage(capsys: pytest.CaptureFixture[str]) 
         main(["fly"])
     assert ended.value.code == 2
     assert "demo" in capsys.readouterr().err
+
+
+def test_new_stores_the_budget_of_a_context(run: Run, tmp_path: Path) -> None:
+    assert run("new", tmp_path / "a.db", "--budget", "3k").code == 0
+    with quire.open(tmp_path / "a.db") as ctx:
+        assert ctx.budget == 3_000
+    assert run("new", tmp_path / "b.db", "--budget", "0").code != 0
+    assert not (tmp_path / "b.db").exists()

@@ -2,6 +2,7 @@
 
 import pytest
 
+import quire
 from quire import Context, DetailPage, InvalidOperation, InvalidValue
 from quire.conversation import Modification
 from quire.model.pages import Form, Mark
@@ -189,3 +190,16 @@ def test_undoing_a_compression_brings_the_messages_back_to_their_places() -> Non
     ctx.undo(ctx.seq)
     assert ctx.messages() == before
     assert ctx.check() == []
+
+
+def test_the_summary_of_short_messages_is_much_shorter_and_keeps_their_facts() -> None:
+    ctx = quire.open("memory:", budget=9_000)
+    for n in range(10):
+        ctx.user(f"Please book flight HAT{n} on 2024-05-{n + 1:02}. " + "I like a quiet seat. " * 5)
+        ctx.assistant(f"Booked HAT{n}: confirmation Q{n:04}. " + "Anything else? " * 5)
+    before = ctx.render().tokens
+    summary = ctx.conversation.compress(range(18)).summaries[0]
+    assert ctx.render().tokens < 0.6 * before
+    text = ctx.pages.detail(summary)
+    assert all(f"HAT{n}" in text for n in range(9))
+    assert ctx.find("Q0004")

@@ -257,6 +257,7 @@ def test_the_last_used_window_is_whole_if_it_fits_with_the_line_of_all_others() 
     assert view.by_kind()["window"] <= 150
     assert ctx.why("win-60").shown == "whole"
     assert "Order 59" in str(view.openai())
+    assert ctx.tools.call("read_page", {"page": "win-0"}).startswith("[win-1…win-32 32p] order_1 … order_32")
     ctx.budget = 2_000
     ctx.render()
     ctx.tools.call("expand_details", {"page": "win-3"})
@@ -264,6 +265,9 @@ def test_the_last_used_window_is_whole_if_it_fits_with_the_line_of_all_others() 
     why = ctx.why("win-3")
     assert (why.shown, why.call) == ("whole", "windows.close('order_3')")
     assert why.rule == "an open window: whole in the last view"
+    close = {"do": "close", "id": "order_3"}
+    assert ctx.tools.call("window", close) == "Closed order_3."
+    assert ctx.tools.call("window", close) == "order_3 is closed already."
 
 
 class Order(App):

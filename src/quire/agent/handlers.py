@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.agent.agent import READ_LENGTH, AgentContext
-from quire.agent.listing import format_entry, format_hits, format_lines, format_originals, quote_range
+from quire.agent.listing import count_pages, format_entry, format_hits, format_lines, format_originals, quote_range
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
 from quire.model.pages import ContentsPage, Lifecycle, PageIndex, Permission, SegmentType
 from quire.model.text import MAX_DESCRIPTION, clean_line, collapse_whitespace
@@ -134,7 +134,7 @@ def write_page(
     about = summary or _derive_summary(text or "")
     if pages is not None:
         index = context.agent.create_contents_page(name, about, parent, pages)
-        return f"Made folder {index} of {len(pages)} pages."
+        return f"Made folder {index} of {count_pages(len(pages))}."
     index = context.agent.create_detail_page(name, about[:MAX_DESCRIPTION], text or "", parent)
     return f"Wrote {index}."
 
@@ -147,7 +147,7 @@ def move_page(context: ToolContext, page: PageIndex, folder: PageIndex, before: 
 
 def remove_page(context: ToolContext, page: PageIndex) -> str:
     """Remove a page."""
-    return f"Removed {context.agent.remove_page(page)} pages."
+    return f"Removed {count_pages(context.agent.remove_page(page))}."
 
 
 def archive(context: ToolContext, page: PageIndex, cold: bool = False) -> str:
@@ -189,6 +189,8 @@ def window(
     context.agent.check_permission(windows.page_of(id), "window")
     if do == "close":
         summary = (arguments or {}).get("summary")
+        if windows._manager.find(id).obsolete:
+            return f"{id} is closed already."
         windows.close(id, None if summary is None else str(summary))
         return f"Closed {id}: {clean_line(str(summary))}" if summary else f"Closed {id}."
     if windows.app_of(id) == LAUNCHER:  # its action opens a window
@@ -201,7 +203,7 @@ def segment(context: ToolContext, do: str, segment: str, permission: str | None 
     if do == "add":
         return f"Added segment {context.agent.add_segment(segment).id!r}."
     if do == "remove":
-        return f"Removed segment {segment!r} with {context.agent.remove_segment(segment)} pages."
+        return f"Removed segment {segment!r} with {count_pages(context.agent.remove_segment(segment))}."
     if permission is None or permission not in Permission.__members__:
         raise InvalidValue(f"is {permission!r}; use READ_ONLY, READ_WRITE or SYSTEM_MANAGED.", argument="permission")
     context.agent.set_permission(segment, Permission[permission])

@@ -114,6 +114,11 @@ _PARTIAL_HITS = "Not all of the query is in these:"
 _EARLIER_SEARCHES = "These are earlier searches:"
 
 
+def count_pages(count: int) -> str:
+    """Return a number of pages in words."""
+    return f"{count} page" if count == 1 else f"{count} pages"
+
+
 def format_entry(page: Page, depth: int = 0) -> str:
     """Return the line of a page: its index, size and state, its name and summary."""
     state = ""
@@ -123,7 +128,7 @@ def format_entry(page: Page, depth: int = 0) -> str:
         state = " pinned"
     elif page.visibility is Visibility.HIDDEN:
         state = " hidden"
-    size = f"{page.child_count} pages" if isinstance(page, ContentsPage) else str(page.tokens)
+    size = count_pages(page.child_count) if isinstance(page, ContentsPage) else str(page.tokens)
     about = f": {page.description[:_SUMMARY]}" if page.description else ""
     return f"{'  ' * depth}[{page.index} {size}{state}] {clean_line(page.name + about)}"
 

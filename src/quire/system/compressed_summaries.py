@@ -23,39 +23,44 @@ _FACT = re.compile(
     r"|\b[A-Z]{2,}-?\d[\w-]*\b"  # identifiers such as HAT136
     r"|\b\d[\d,.:]*\d\b"  # numbers of two digits and more
 )
-_LINE = 160
-_DETAIL = 4_000
+_LINE, _SHORTEST_LINE = 160, 48
+_DETAIL, _LEAST_DETAIL = 4_000, 400
 _SUMMARY = 400
+_PART = 3
+"""A summary has at most this part of the characters of its messages, unless they are few."""
 
 
 def summarise(messages: Sequence[Message]) -> tuple[str, str]:
     """Return a summary in one line, and a longer one with a line for each message as far as there is room."""
-    lines = [line for message in messages if (line := _line(message))]
-    detail = _fit_lines(lines, _DETAIL, "\n")
+    size = sum(len(message.text) + sum(len(call.arguments) for call in message.tool_calls) for message in messages)
+    limit = min(_DETAIL, max(_LEAST_DETAIL, size // _PART))
+    length = min(_LINE, max(_SHORTEST_LINE, limit // max(1, len(messages))))
+    lines = [line for message in messages if (line := _line(message, length))]
+    detail = _fit_lines(lines, limit, "\n")
     short = _fit_lines([_clip(line, _LINE // 2) for line in lines], _SUMMARY, " · ")
     facts = _facts(messages, known=detail)
     if facts:
-        detail += "\n" + _clip("Also: " + ", ".join(facts), _DETAIL // 4)
+        detail += "\n" + _clip("Also: " + ", ".join(facts), limit // 4)
     return short[:MAX_DESCRIPTION], detail
 
 
-def _line(message: Message) -> str:
+def _line(message: Message, length: int) -> str:
     text = collapse_whitespace(message.text)
     calls = ", ".join(f"{call.name}({_clip(collapse_whitespace(call.arguments), 60)})" for call in message.tool_calls)
-    words = " → ".join(part for part in (_first_sentences(text), calls) if part)
+    words = " → ".join(part for part in (_first_sentences(text, length), calls) if part)
     return f"{message.role.capitalize()}: {words}" if words else ""
 
 
-def _first_sentences(text: str) -> str:
-    """Return as many whole sentences from the start as fit a line, or the start of the first."""
+def _first_sentences(text: str, length: int) -> str:
+    """Return as many whole sentences from the start as fit `length` characters, or the start of the first."""
     start = ""
     for sentence in _SENTENCE.split(text):
-        if start and len(start) + len(sentence) + 1 > _LINE:
+        if start and len(start) + len(sentence) + 1 > length:
             break
         start = f"{start} {sentence}".strip() if start and start[-1] not in "。！？" else start + sentence
-        if len(start) > _LINE:
+        if len(start) > length:
             break
-    return _clip(start, _LINE)
+    return _clip(start, length)
 
 
 def _facts(messages: Sequence[Message], known: str) -> list[str]:

@@ -36,7 +36,7 @@ def draw_run(sheets: Sheets, reader: Reader, run: Run, count: Count, most: int) 
     if ends is None:
         return None
     first, last = ends
-    span = f"{reader.index(first.key)}{SPAN}{reader.index(last.key)} {run.pages}p"
+    span = f"{reader.index(first.key)}{SPAN}{reader.index(last.key)} {run.pages or sheets.count(run)}p"
     names = [page.header.name for page in sheets.sample(run, _SAMPLE)]
     text = fit_run_line(span, first.header.name, last.header.name, names, count, most)
     return RunLine(first.key, last.key, text)

@@ -106,6 +106,10 @@ class Sheets:
         found = self._read_short(run)
         return found if len(found) <= most else None
 
+    def count(self, run: Run) -> int:
+        """Return how many children a run has, windows too, which no layout shows."""
+        return len(self._short[run]) if run in self._short else self._children(run)
+
     def split(self, run: Run, pieces: int) -> list[Run]:
         """Divide a run into at most so many runs, at places that later appends do not move."""
         first, last = self._inside(run)

@@ -3,11 +3,12 @@
 import argparse
 
 import quire
-from quire.cli.command import CONTEXT, STORE, argument, command, existing_name, new_name
+from quire.cli.command import CONTEXT, STORE, argument, command, existing_name, new_name, token_count
 from quire.cli.terminal import Output, Progress, Values, pick
 from quire.cli.wording import CommandWording
 from quire.errors import QuireError
 from quire.storage.urls import mask_address
+from quire.view.options import check_budget
 
 _USAGE_COLUMNS = ("pages", "tokens", "bytes")
 
@@ -16,15 +17,21 @@ _USAGE_COLUMNS = ("pages", "tokens", "bytes")
     STORE,
     argument("-c", "--context", metavar="NAME", help="the name of the new context (default: 'default')"),
     argument("--system", metavar="TEXT", help="the system prompt"),
+    argument(
+        "-b", "--budget", type=token_count, metavar="TOKENS", help="the token budget of its views (default: 128k)"
+    ),
     examples=(
         "quire new agent.db",
         "quire new agent.db --context support-42 --system 'You are a careful travel agent.'",
+        "quire new agent.db --budget 32k",
     ),
 )
 def run_new(options: argparse.Namespace, out: Output) -> None:
     name = new_name(options)
+    if options.budget is not None:
+        check_budget(options.budget)  # before the store is created
     with quire.Library(options.where, create=True) as library:
-        context = library.create(name)
+        context = library.create(name) if options.budget is None else library.create(name, budget=options.budget)
         if options.system is not None:
             context.system(options.system)
         text = f"created context {out.paint.cyan(name)} in {mask_address(options.where)}"
