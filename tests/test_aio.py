@@ -71,7 +71,7 @@ PAIRS = [
     (quire.Library, aio.Library),
 ]
 ADDED = {"has", "pages", "conversation", "budget"}  # `name in tools`; instance attributes of the synchronous class
-OPENINGS = [(quire.Library, "open"), (quire.Library, "create")]
+OPENINGS = [(quire.Library, "open"), (quire.Library, "create"), (quire.Library, "turn"), (quire.Context, "turn")]
 
 
 def public_members(kind: type) -> dict[str, Any]:

@@ -196,6 +196,7 @@ CODES = {
     "PermissionDenied": "permission_denied",
     "QuotaExceeded": "quota_exceeded",
     "Conflict": "conflict",
+    "LeaseLost": "lease_lost",
     "Busy": "busy",
     "IrreducibleFloor": "irreducible_floor",
     "StorageClosed": "storage_closed",

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import islice
 from threading import Lock
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from quire.agent import AgentContext as SyncAgentContext
     from quire.agent.tools import Tools as SyncTools
     from quire.context import Context as SyncContext
-    from quire.context import Options
+    from quire.context import Options, PlainOptions
     from quire.conversation import Conversation as SyncConversation
+    from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
     from quire.model.tokens import TokenCounter
@@ -63,6 +64,7 @@ __all__ = [
     "Opening",
     "Stream",
     "Tools",
+    "TurnBlock",
     "Windows",
     "open",
 ]
@@ -184,6 +186,71 @@ class Block:
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._calls.finish(lambda: self._manager.__exit__(*error))
+
+
+class TurnBlock(Generic[C]):
+    """A turn, for `async with`. It waits for other workers without a thread of the pool.
+
+    `get` returns the context of the turn; with `close`, it is closed at the end.
+    """
+
+    def __init__(self, get: "Callable[[], Awaitable[C]]", wait: float, options: dict[str, Any], *, close: bool) -> None:
+        self._get = get
+        self._wait = wait
+        self._options = options
+        self._close = close
+
+    async def __aenter__(self) -> C:
+        self._context = await self._get()
+        try:
+            scope = await self._context._calls.run(_turn_scope)
+            self._token = None if scope.get(None) else (scope, scope.set(object()))
+            try:
+                await self._enter()
+            except BaseException:
+                self._leave_scope()
+                raise
+        except BaseException:
+            await self._end()
+            raise
+        return self._context
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        try:
+            return await self._block.__aexit__(*error)
+        finally:
+            self._leave_scope()
+            await self._end()
+
+    async def _enter(self) -> None:
+        from quire.errors import Busy
+
+        deadline, pause = asyncio.get_running_loop().time() + self._wait, 0.005
+        while True:
+            self._block = Block(self._context._calls, self._context._prepare("turn", wait=0, **self._options))
+            try:
+                return await self._block.__aenter__()
+            except Busy:
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(left, pause))
+                pause = min(0.1, pause * 1.5)
+
+    def _leave_scope(self) -> None:
+        if self._token is not None:
+            scope, token = self._token
+            scope.reset(token)
+
+    async def _end(self) -> None:
+        if self._close:
+            await self._context.close()
+
+
+def _turn_scope() -> "ContextVar[object]":
+    from quire.conversation.turn import scope
+
+    return scope
 
 
 class Wrapper:
@@ -522,6 +589,7 @@ class Context(Closable):
     tools = Attribute(Tools)
     windows = Attribute(Windows)
     seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
+    turn_state: "Attribute[TurnState | None]" = Attribute(_read_now)
     summarising: "Attribute[Awaitable[SummaryWorker | None]]" = Attribute(CallQueue.run)
 
     @property
@@ -532,6 +600,14 @@ class Context(Closable):
     @budget.setter
     def budget(self, budget: int) -> None:
         self._get().budget = budget
+
+    def turn(self, key: str | None = None, *, wait: float = 30.0, keep: bool = False) -> "TurnBlock[Context]":
+        """Run an `async with` block as a turn. See `quire.Context.turn`."""
+
+        async def get() -> Context:
+            return self
+
+        return TurnBlock(get, wait, {"key": key, "keep": keep}, close=False)
 
     async def tools_of(self, agent: AgentContext, *, beside: bool = False) -> Tools:
         """Return the tools of an agent that `as_agent` returned. See `quire.Context.tools_of`."""
@@ -576,6 +652,22 @@ class Library(Closable):
     def create(self, name: str, **options: "Unpack[Options]") -> Opening[Context]:
         """Create a context and open it. Await the result, or use it in an `async with` block."""
         return Opening(self._calls, self._prepare("create", name, **options), Context)
+
+    def turn(
+        self,
+        name: str = "default",
+        *,
+        key: str | None = None,
+        wait: float = 30.0,
+        keep: bool = False,
+        **options: "Unpack[PlainOptions]",
+    ) -> TurnBlock[Context]:
+        """Open a context, run an `async with` block as a turn of it, and close the context. See `Context.turn`."""
+
+        async def get() -> Context:
+            return await self.open(name, **options)
+
+        return TurnBlock(get, wait, {"key": key, "keep": keep}, close=True)
 
     async def migrate(
         self,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cached_property
 from os import urandom
@@ -18,7 +18,7 @@ from quire.model.messages import ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
-from quire.storage.base import Durability, Storage, no_such_context
+from quire.storage.base import RESERVED, Durability, Storage, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import check_bool
@@ -34,6 +34,7 @@ from quire.view.view import View
 if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
+    from quire.conversation.turn import TurnState
     from quire.search.find import Hit
     from quire.search.vectors import Embedder
     from quire.view.fold.summaries import SummaryWorker
@@ -158,27 +159,41 @@ class Context:
         """Set the system prompt, or a further one with a `name`. Return its index. The same text changes nothing."""
         return self.conversation.system(text, name)
 
-    def user(self, content: Any) -> int:
-        """Add a user message: text, or a list of parts in any provider's shape. Return its message index."""
-        return self.conversation.user(content)
+    def user(self, content: Any, *, id: str | None = None) -> int:  # noqa: A002 - the word the contract has
+        """Add a user message: text, or a list of parts in any provider's shape. Return its message index.
+
+        See `add` for `id`.
+        """
+        return self.conversation.user(content, id=id)
 
     def assistant(
-        self, content: Any = None, tool_calls: Iterable[Any] | None = None, *, view: View | None = None
+        self,
+        content: Any = None,
+        tool_calls: Iterable[Any] | None = None,
+        *,
+        view: View | None = None,
+        id: str | None = None,  # noqa: A002 - the word the contract has
     ) -> int:
-        """Add an assistant message, with or without tool calls. Return its message index. See `add` for `view`."""
-        return self.conversation.assistant(content, tool_calls, view=view)
+        """Add an assistant message, with or without tool calls. Return its message index.
 
-    def tool_result(self, call_id: str, content: Any) -> int:
-        """Add the result of a tool call; a late one is accepted too. Return its message index."""
-        return self.conversation.tool_result(call_id, content)
+        See `add` for `view` and `id`.
+        """
+        return self.conversation.assistant(content, tool_calls, view=view, id=id)
 
-    def add(self, message: Any, *, view: View | None = None) -> int:
+    def tool_result(self, call_id: str, content: Any, *, id: str | None = None) -> int:  # noqa: A002
+        """Add the result of a tool call; a late one is accepted too. Return its message index. See `add` for `id`."""
+        return self.conversation.tool_result(call_id, content, id=id)
+
+    def add(self, message: Any, *, view: View | None = None, id: str | None = None) -> int:  # noqa: A002
         """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one.
 
         A reply is stored with what was new at the end of the view that it answers, and with what its thinking is bound
         to. That is the last view of this handle if no message came since; give a `view` that another handle rendered.
+
+        A message with an `id` is added once: if a message in the conversation has this id, its index is returned,
+        whatever the new text. Of several messages, the first has the id, and the others `id.2`, `id.3` and so on.
         """
-        return self.conversation.add(message, view=view)
+        return self.conversation.add(message, view=view, id=id)
 
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
         """Return the messages in their current order; with `all` every message by index, deleted ones too."""
@@ -201,6 +216,27 @@ class Context:
     def close_calls(self) -> list[ToolCall]:
         """Stop waiting for results of the newest exchange. Return the calls that had none."""
         return self.conversation.close_calls()
+
+    @contextmanager
+    def turn(self, key: str | None = None, *, wait: float = 30.0, keep: bool = False) -> Iterator[Self]:
+        """Run a block as a turn: only one worker at a time, in any process, is in a turn of this context.
+
+        Others wait up to `wait` seconds for it, then raise `Busy`. Entering refreshes. If the block raises, all entries
+        that this handle made in it are taken back in one commit that can be undone; entries of other writers stay.
+        With `keep` they are kept. If the worker dies, the same happens when its lease expires, after 30 seconds. With a
+        `key`, the n-th message that is added has the id `key#n`, so a repeated turn adds nothing twice; `turn_state`
+        says how far the turn with this key came. A turn in a turn joins it.
+        """
+        from quire.conversation.turn import run_turn  # late: not every program has turns
+
+        with run_turn(self.pages._engine, self.pages.actor, key, wait, keep):
+            yield self
+
+    @property
+    def turn_state(self) -> "TurnState | None":
+        """How far the turn with this key came before: "new", "unfinished" or "finished"; None outside a turn."""
+        turn = self.pages._engine.turn
+        return None if turn is None else turn.state
 
     def temporary(self) -> AbstractContextManager[None]:
         """Return a block that takes its messages and edits back when it ends, also when it raises."""
@@ -396,17 +432,22 @@ def open(  # noqa: A001 - quire.open is the name users expect
         raise
 
 
-class Options(TypedDict, total=False):
-    """The options of `open`, by name."""
+class PlainOptions(TypedDict, total=False):
+    """The options of `open`, by name, without `key`."""
 
     budget: int | None
     counter: TokenCounter | None
     compression: CompressionConfig | None
     segments: Sequence[Segment] | None
-    key: str | None
     preamble: str | None
     embedder: "Embedder | None"
     redact: Callable[[str], str] | None
+
+
+class Options(PlainOptions, total=False):
+    """The options of `open`, by name."""
+
+    key: str | None
 
 
 class Setup(NamedTuple):
@@ -443,6 +484,8 @@ def open_in(
 
     Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
+    if isinstance(context, str) and context.startswith(RESERVED):
+        raise InvalidValue(f"Context name {short_repr(context)} is not allowed: {RESERVED!r} names leases.")
     key = new_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder, redact=setup.redact)
     opened = Context(

@@ -254,8 +254,14 @@ class Conflict(QuireError):
     code = "conflict"
 
 
+class LeaseLost(Conflict):
+    """Another worker took over this turn, because its lease expired. Nothing was written. Start a new turn."""
+
+    code = "lease_lost"
+
+
 class Busy(QuireError):
-    """Another writer held a lock too long. Nothing was written. Retry."""
+    """Another writer held a lock too long, or another worker is in a turn. Nothing was written. Retry."""
 
     code = "busy"
 

@@ -2,18 +2,19 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
-from quire.context import Context, Options, Setup, open_in, setup_of
+from quire.context import Context, Options, PlainOptions, Setup, open_in, setup_of
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
-from quire.storage.base import Durability, Storage, check_context_name, no_such_context
+from quire.storage.base import Durability, Storage, check_context_name, list_contexts, no_such_context
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
@@ -52,6 +53,20 @@ class Library:
         With `create=False` nothing is written. Raise `NoSuchContext` if there is no such context.
         """
         return open_in(self.storage, name, self._setup(options), create=check_bool(create, "create"))
+
+    @contextmanager
+    def turn(
+        self,
+        name: str = "default",
+        *,
+        key: str | None = None,
+        wait: float = 30.0,
+        keep: bool = False,
+        **options: "Unpack[PlainOptions]",
+    ) -> Iterator[Context]:
+        """Open a context, run a block as a turn of it (see `Context.turn`), and close the context."""
+        with self.open(name, **options) as context, context.turn(key, wait=wait, keep=keep):
+            yield context
 
     def create(self, name: str, **options: "Unpack[Options]") -> Context:
         """Create a context and open it. Raise `InvalidOperation` if one of that name exists."""
@@ -213,7 +228,7 @@ class Library:
     def _iterate_names(self, after: str, prefix: str) -> Iterator[str]:
         if after < prefix and _is_valid_name(prefix) and self.exists(prefix):
             yield prefix
-        for name in self.storage.contexts(max(after, prefix)):
+        for name in list_contexts(self.storage, max(after, prefix)):
             if not name.startswith(prefix):
                 return
             yield name

@@ -18,17 +18,21 @@ SAYABLE = {"nul", "huge"}
 CALLS: dict[str, Call] = {
     "acting_as": Call(actor="someone"),
     "system": Call(("text", SAYABLE), ("name", OPTIONAL), text="You are brave.", name="rules"),
-    "user": Call(("content", SAYABLE), content="new"),
+    "user": Call(("content", SAYABLE), ("id", OPTIONAL), content="new", id="m1"),
     "assistant": Call(
         ("content", SAYABLE | OPTIONAL),
         ("tool_calls", OPTIONAL),
         ("view", OPTIONAL),
+        ("id", OPTIONAL),
         content="new",
         tool_calls=[ToolCall("x", "look")],
         view=None,
+        id="m2",
     ),
-    "tool_result": Call(("content", SAYABLE | OPTIONAL | {"dict"}), call_id="open", content="done"),
-    "add": Call(("view", OPTIONAL), message=USER, view=None),
+    "tool_result": Call(
+        ("content", SAYABLE | OPTIONAL | {"dict"}), ("id", OPTIONAL), call_id="open", content="done", id="m3"
+    ),
+    "add": Call(("view", OPTIONAL), ("id", OPTIONAL), message=USER, view=None, id="m4"),
     "import_messages": Call(("messages", {"list"}), ("progress", CODE), messages=[USER], progress=None),
     "messages": Call(("all", {"bool"}), all=True),
     "items": Call(("active", {"bool"}), active=True),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from quire.core.exchanges import FORMS, exchange_fields, exchange_name, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
-from quire.core.records import GAPS, Header, PageRecord, call_key, page_key, page_number, segment_number
+from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
@@ -54,6 +54,17 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
     number = _add(plan, message, end)
     plan.wait_for(plan.message(number).page if message.tool_calls else None)
     return number
+
+
+def find_message(reader: Reader, message_id: str) -> int | None:
+    """Return the number of the message in the conversation with this id, or None."""
+    for key in reversed(reader.callers(message_id_key(message_id))):
+        page = reader.page(reader.current_key(key))
+        if isinstance(page, PageRecord) and page.header.mark is Mark.NONE:
+            for number in page.header.numbers:
+                if message_id in reader.message(number).ids:
+                    return number
+    return None
 
 
 def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
@@ -224,6 +235,8 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
         return _add(plan, message, end_of_conversation(plan))
     fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))
     plan.set_sent(fresh, plan.message(number).sent)
+    for known_id in plan.message(number).ids:
+        plan.set_id(fresh, known_id)
     for call in message.tool_calls:
         plan.add_caller(call, page.key)
     plan.wait_for(page.key if whole[0].tool_calls else None)

@@ -62,25 +62,33 @@ class Conversation:
         message = Message(role="system", content=content, name=label)
         return self._engine.run(self.actor, "system", _add_and_index, arrivals.set_prompt, message)
 
-    def user(self, content: Any) -> int:
-        """Add a user message: text, or a list of parts in any provider's shape; return its message index."""
-        return self._add_message("user", content)
+    def user(self, content: Any, *, id: str | None = None) -> int:  # noqa: A002 - the name in the contract
+        """Add a user message: text, or a list of parts in any provider's shape; return its message index.
+
+        See `add` for `id`.
+        """
+        return self._add_message("user", content, message_id=id)
 
     def assistant(
-        self, content: Any = None, tool_calls: Iterable[Any] | None = None, *, view: object | None = None
+        self,
+        content: Any = None,
+        tool_calls: Iterable[Any] | None = None,
+        *,
+        view: object | None = None,
+        id: str | None = None,  # noqa: A002 - the name in the contract
     ) -> int:
         """Add an assistant message, optionally with tool calls in any provider's shape; return its index.
 
-        `view` is the view that it answers, if that is not the last one of this handle.
+        `view` is the view that it answers, if that is not the last one of this handle. See `add` for `id`.
         """
         if tool_calls is None:
-            return self._add_message("assistant", content, view)
+            return self._add_message("assistant", content, view, id)
         if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
             raise InvalidValue(f"is {short_repr(tool_calls)}; a list of calls is needed.", argument="tool_calls")
         calls = [_as_call(call) for call in tool_calls]
-        return self.add({"role": "assistant", "content": content, "tool_calls": calls}, view=view)
+        return self.add({"role": "assistant", "content": content, "tool_calls": calls}, view=view, id=id)
 
-    def tool_result(self, call_id: str, content: Any) -> int:
+    def tool_result(self, call_id: str, content: Any, *, id: str | None = None) -> int:  # noqa: A002
         """Add the result of a tool call, early or late; return its index. The same result again changes nothing.
 
         The content is text, a list of parts, or a dict, which is stored as JSON.
@@ -91,21 +99,23 @@ class Conversation:
             with self._engine.clean_errors(content):
                 text = check_text(content)
             message = Message(role="tool", content=text, tool_call_id=check_text(call_id, "call_id"))
-            return self._engine.run(self.actor, "tool", _add_and_index, arrivals.receive, message)
-        return self.add({"role": "tool", "tool_call_id": call_id, "content": content})
+            return self._receive("tool", (message,), None, id)
+        return self.add({"role": "tool", "tool_call_id": call_id, "content": content}, id=id)
 
-    def add(self, message: Any, *, view: object | None = None) -> int:
+    def add(self, message: Any, *, view: object | None = None, id: str | None = None) -> int:  # noqa: A002
         """Add a message, several, or a whole response, as any provider's dicts or SDK objects.
 
         Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
-        answers, if that is not the last one of this handle.
+        answers, if that is not the last one of this handle. A message with an `id` is added once: if a message in the
+        conversation has the id already, its index is returned. Of several messages, the first has the id, and the
+        others `id.2`, `id.3` and so on.
         """
         with self._engine.clean_errors(message):
             messages = parse(message)
             if not messages:
                 raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self._engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
+        return self._receive(operation, messages, view, id)
 
     def import_messages(
         self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
@@ -291,12 +301,30 @@ class Conversation:
             raise
         block.end()
 
-    def _add_message(self, role: Any, content: Any, view: object | None = None) -> int:
+    def _add_message(self, role: Any, content: Any, view: object | None = None, message_id: str | None = None) -> int:
         if isinstance(content, str):  # the usual case needs no parser
             with self._engine.clean_errors(content):
                 message = Message(role=role, content=check_text(content, "content"))
-            return self._engine.run(self.actor, role, _receive_all, (message,), self._answer, view)
-        return self.add({"role": role, "content": content}, view=view)
+            return self._receive(role, (message,), view, message_id)
+        return self.add({"role": role, "content": content}, view=view, id=message_id)
+
+    def _receive(self, operation: str, messages: Sequence[Message], view: object | None, message_id: str | None) -> int:
+        """Add messages in one commit; return the index of the last. In a turn with a key, each gets an id."""
+        engine = self._engine
+        if message_id is None and engine.turn is None:
+            return engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
+        from quire.conversation.turn import Turn, check_id  # late: most messages have no id
+
+        turn = engine.turn if isinstance(engine.turn, Turn) and engine.turn.is_current else None
+        if message_id is not None:
+            name = check_id(message_id)
+            ids = [name, *(f"{name}.{n}" for n in range(2, len(messages) + 1))]
+        else:
+            ids = [turn.next_id(n) for n in range(len(messages))] if turn is not None and turn.key else []
+        index = engine.run(self.actor, operation, _receive_all, messages, self._answer, view, ids)
+        if turn is not None and message_id is None:
+            turn.added += len(messages)
+        return index
 
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
@@ -313,18 +341,29 @@ def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: 
     return plan.message_index(arrive(plan, message))
 
 
-def _receive_all(plan: Plan, messages: Sequence[Message], answer: Answer | None, view: object | None) -> int:
-    """Plan the arrival of several messages; return the index of the last. The first reply answers the view."""
+def _receive_all(
+    plan: Plan, messages: Sequence[Message], answer: Answer | None, view: object | None, ids: Sequence[str] = ()
+) -> int:
+    """Plan the arrival of several messages; return the index of the last. The first reply answers the view.
+
+    A message with an id that a message in the conversation has is not added.
+    """
     if view is not None and not hasattr(view, "parts"):  # a `View`, which this package does not know
         raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")
     number = -1
-    for message in messages:
+    for place, message in enumerate(messages):
+        known = arrivals.find_message(plan, ids[place]) if ids else None
+        if known is not None:
+            number = known
+            continue
         sent = None
         if answer is not None and message.role == "assistant":
             sent, answer = answer(plan, message, view), None
         number = arrivals.receive(plan, message)
         if sent is not None:
             plan.set_sent(number, sent)
+        if ids:
+            plan.set_id(number, ids[place])
     return plan.message_index(number)
 
 

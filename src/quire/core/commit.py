@@ -94,7 +94,7 @@ class Changes:
         self._lay_out()
         self.counts = self._count()
 
-    def head(self, context: str, identity: bytes, *, budget: int, fold_budget: int) -> HeadRecord:
+    def head(self, context: str, identity: bytes, *, budget: int, fold_budget: int, turn: int = 0) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
         return HeadRecord(
@@ -116,6 +116,7 @@ class Changes:
             fold_budget=fold_budget,
             counts=self.counts,
             name_crc=crc32(context.encode()),
+            turn=turn,
         )
 
     def _count(self) -> Counts:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from quire.core.integrity import RecordCheck, check_records
 from quire.core.records import decode_entry
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, short_repr
-from quire.storage.base import FAMILIES, JOURNAL, Commit, Head, Put, Record, Storage, check_storage
+from quire.storage.base import FAMILIES, JOURNAL, Commit, Head, Put, Record, Storage, check_storage, list_contexts
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -99,7 +99,7 @@ def copy_contexts(
 
 def _names(source: Storage) -> Iterator[str]:
     """Yield all contexts, also damaged and unfinished ones; a context with an interrupted removal is left out."""
-    for name in source.contexts():
+    for name in list_contexts(source):
         try:
             head = source.head(name)
         except Corrupt:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from os import urandom
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -66,6 +66,15 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+class ActiveTurn(Protocol):
+    """The turn of a handle, as far as its commits need it. `state` says how far a turn with its key came before."""
+
+    state: Literal["new", "unfinished", "finished"]
+
+    def number_in(self, state: State) -> int:
+        """Return the number of the turn for a commit; 0 for one that is not of this turn. Raises `LeaseLost`."""
+
+
 class Engine:
     """One open context: its state in memory, its lock, and its commits.
 
@@ -98,6 +107,8 @@ class Engine:
         self.transactions: list[Transaction] = []
         """The open transactions, outermost first."""
         self._new_budget = 0  # set by this handle and not committed yet
+        self.turn: ActiveTurn | None = None
+        """The turn that this handle is in."""
 
     @property
     def budget(self) -> int:
@@ -224,12 +235,14 @@ class Engine:
             clear_stale_chapters(plan)
         state = self.state
         changes = Changes(plan)
-        entry = self._entry(plan, operation, tuple(changes.touched), undoes)
+        turn = 0 if self.turn is None else self.turn.number_in(self.state)
+        entry = self._entry(plan, operation, tuple(changes.touched), undoes, turn)
         head = changes.head(
             state.context,
             state.head.identity or entry.commit,
             budget=self._new_budget or state.head.budget,
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
+            turn=max(turn, state.head.turn),
         )
         changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
         head_value = encode_record(0, head)
@@ -281,7 +294,9 @@ class Engine:
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
-    def _entry(self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int) -> EntryRecord:
+    def _entry(
+        self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int, turn: int = 0
+    ) -> EntryRecord:
         self._attempts += 1
         return EntryRecord(
             time=plan.now,
@@ -290,6 +305,7 @@ class Engine:
             commit=self._handle + self._attempts.to_bytes(4),
             touched=touched,
             undoes=undoes,
+            turn=turn,
         )
 
     def _write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:

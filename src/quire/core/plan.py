@@ -27,6 +27,7 @@ from quire.core.records import (
     SentView,
     call_keys,
     encode_record,
+    message_id_key,
     page_key,
     page_line,
     segment_number,
@@ -259,6 +260,13 @@ class Plan(Reader):
             left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
             if left != record.sent:
                 self.erasures.append(Patch(MESSAGE, number, encode_record(number, replace(record, sent=left))))
+
+    def set_id(self, number: int, message_id: str) -> None:
+        """Give a new message an id by which it is known."""
+        record = self.messages[number]
+        self.messages[number] = replace(record, ids=(*record.ids, message_id))
+        key = message_id_key(message_id)
+        self.calls[key] = (*(page for page in self.callers(key) if page != record.page), record.page)[-_MAX_CALLERS:]
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""

@@ -169,8 +169,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
     identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
     `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
-    fold, so that they need not be read. `counts` is None if the last writer was an older quire.
-    `name_crc` is a checksum of the context's name; 0 if it is not known.
+    fold, so that they need not be read. `counts` is None if the last writer was an older quire. `name_crc` is a
+    checksum of the context's name; 0 if it is not known. `turn` is the highest number of a turn that committed here.
     """
 
     format: int
@@ -191,6 +191,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     fold_budget: int = 0
     counts: Counts | None = None
     name_crc: int = 0
+    turn: int = 0
 
     def belongs_to(self, context: str) -> bool:
         """Return whether this is the head of the context with this name, as far as it is known."""
@@ -225,12 +226,16 @@ class SentView(Struct, frozen=True, array_like=True, gc=False):
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A message with the page and the entry that received it. A reply has the view that it answers. Written once."""
+    """A message with the page and the entry that received it. A reply has the view that it answers. Written once.
+
+    `ids` are the ids that a program gave it, so that it is not added twice.
+    """
 
     page: int
     seq: int
     message: Message
     sent: SentView | None = None
+    ids: tuple[str, ...] = ()
 
 
 class Batch(Struct, frozen=True, array_like=True, gc=False):
@@ -274,6 +279,7 @@ PURGED: Final = 5
 WINDOW_LINES: Final = 6
 LAST_FOLD: Final = 7
 ORIGINS: Final = 8
+LAST_TURN: Final = 9
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
@@ -426,7 +432,8 @@ class Touched(Struct, frozen=True, array_like=True, gc=False):
 class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
     """One journal entry; its key is its seq. `commit` identifies the write if its outcome was in doubt.
 
-    `undoes` is the entry that an undo undid, or the first entry of a temporary block that this one ended.
+    `undoes` is the entry that an undo undid, or the first entry of a temporary block that this one ended. `turn` is the
+    number of the turn that made it, or 0.
     """
 
     time: int
@@ -435,6 +442,7 @@ class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
     commit: bytes
     touched: tuple[Touched, ...]
     undoes: int = 0
+    turn: int = 0
 
 
 PAGE_CODE: Final = 0
@@ -581,3 +589,8 @@ def call_keys(call: ToolCall) -> list[int]:
 def call_key(call_id: str) -> int:
     """Return the key under which the exchanges with a call of this id are found."""
     return crc32(call_id.encode())  # if two ids share a key, the exchanges themselves tell which one is meant
+
+
+def message_id_key(message_id: str) -> int:
+    """Return the key under which the exchange with a message of this id is found, among the keys of calls."""
+    return 1 << 32 | crc32(message_id.encode())

@@ -20,7 +20,7 @@ from quire.errors import (
 )
 from quire.maintenance.doctor import IndexExamination, doctor
 from quire.maintenance.retention import LEAVING
-from quire.storage.base import Head, Storage, SupportsExamine, Symptom, read_snapshot
+from quire.storage.base import Head, Storage, SupportsExamine, Symptom, list_contexts, read_snapshot
 from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
@@ -154,7 +154,7 @@ def _lines(symptoms: Iterable[Symptom]) -> list[str]:
 def _has_contexts(kind: Kind, path: Path) -> bool:
     store = kind(path)
     try:
-        return next(store.contexts(), None) is not None
+        return next(list_contexts(store), None) is not None
     finally:
         store.close()
 
@@ -162,7 +162,7 @@ def _has_contexts(kind: Kind, path: Path) -> bool:
 def _names(storage: Storage, problems: list[str]) -> Iterator[str]:
     """Yield the contexts, as far as their list can be read."""
     try:
-        yield from storage.contexts()
+        yield from list_contexts(storage)
     except Corrupt as error:
         problems.append(f"list of contexts: {error}")
 

@@ -54,6 +54,7 @@ from quire.storage.base import (
     SupportsExamine,
     Symptom,
     Write,
+    list_contexts,
     read_snapshot,
 )
 from quire.storage.search_protocol import (
@@ -166,7 +167,7 @@ def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symp
         yield from [contexts] if isinstance(contexts, str) else contexts
         return
     try:
-        yield from storage.contexts()
+        yield from list_contexts(storage)
     except QuireError as error:
         symptoms.append(_error_symptom("list of contexts", error))
 

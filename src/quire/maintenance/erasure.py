@@ -4,9 +4,19 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from quire.core.lease import companion_of
 from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, origins_of
 from quire.errors import Corrupt, Hint, InvalidOperation, QuireError, short_repr
-from quire.storage.base import FAMILIES, NOTE, Family, Remainder, Storage, SupportsExamine, no_such_context
+from quire.storage.base import (
+    FAMILIES,
+    NOTE,
+    Family,
+    Remainder,
+    Storage,
+    SupportsExamine,
+    list_contexts,
+    no_such_context,
+)
 from quire.system.scrubbing import COPIES, scrub_bytes, unscrubbed
 
 
@@ -30,6 +40,7 @@ def delete_context(storage: Storage, name: str, *, scrub: bool) -> Erasure:
     """Remove one context, even a damaged one. Raises `NoSuchContext`."""
     _find(storage, name)
     storage.drop(name)
+    storage.drop(companion_of(name))
     left = scrub_bytes(storage, [name]) if scrub else unscrubbed(storage)
     return Erasure(contexts=(name,), scrubbed=not left, remains=left)
 
@@ -56,6 +67,7 @@ def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
         for context in (*family.forks, *(() if name in removed else (name,))):
             _count_records(storage, context, reached)
             storage.drop(context)
+            storage.drop(companion_of(context))
             removed.append(context)
         family = _Family(storage, name, head)
         if not family.forks:  # none was created meanwhile
@@ -82,7 +94,7 @@ class _Family:
         self.others: list[str] = []
         self.unreadable: list[str] = [] if head is not None else [name]
         self._name = name
-        for other in list(storage.contexts()):
+        for other in list(list_contexts(storage)):
             if other != name and head is not None:
                 self._add(storage, other, head)
 

@@ -54,6 +54,9 @@ GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 Durability = Literal["normal", "full"]
 """`normal`: an acknowledged commit survives `kill -9`; power loss may take the last ones. `full`: it survives both."""
 
+RESERVED: Final = "quire.lease."
+"""Contexts with this prefix are not a user's: they hold the leases of other contexts."""
+
 KEY_BITS: Final = 38
 MAX_KEY: Final = (1 << KEY_BITS) - 1
 MAX_GROUP: Final = (1 << (KEY_BITS + 1)) - 1
@@ -312,6 +315,11 @@ def read_snapshot(storage: Storage, context: str, read: Callable[[Storage], T]) 
 # Helpers for backends and their callers
 
 
+def list_contexts(storage: Storage, after: str = "") -> Iterator[str]:
+    """Yield the names of the contexts greater than `after`, without those that hold leases. Streams."""
+    return (name for name in storage.contexts(after) if not name.startswith(RESERVED))
+
+
 def conflict(context: str, head: Head | None, expect: int) -> Conflict:
     """Return the error for a commit that does not follow the head."""
     state = f"is at version {head.version}" if head else "does not exist"
@@ -392,9 +400,9 @@ def no_such_context(storage: Storage, name: str, where: str = "this store") -> N
     """Return the error for a missing context, with similar names and the first names in the store."""
     from difflib import get_close_matches
 
-    names = list(islice(storage.contexts(), _MAX_COMPARED))
+    names = list(islice(list_contexts(storage), _MAX_COMPARED))
     is_all = len(names) < _MAX_COMPARED
-    nearby = () if is_all else islice(storage.contexts(name[: max(len(name) // 2, len(name) - 3)]), _MAX_COMPARED)
+    nearby = () if is_all else islice(list_contexts(storage, name[: max(len(name) // 2, len(name) - 3)]), _MAX_COMPARED)
     near = get_close_matches(name, dict.fromkeys((*names, *nearby)), n=3)
     guess = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
     listed = ", ".join(map(short_repr, names[:_MAX_LISTED])) or "none"

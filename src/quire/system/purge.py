@@ -44,6 +44,7 @@ from quire.storage.base import (
     Delete,
     Family,
     Put,
+    list_contexts,
 )
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
@@ -385,7 +386,7 @@ def _relatives(state: State) -> Iterator[str]:
     """Yield the names of the contexts with the same origin as this one."""
     storage = state.storage
     family = state.head.family or state.head.identity
-    for name in list(storage.contexts()):
+    for name in list(list_contexts(storage)):
         head = storage.head(name) if name != state.context else None
         if head is not None and head.version > 0:
             other = decode_head(head.value)

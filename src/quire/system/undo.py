@@ -34,7 +34,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.pages import Lifecycle, Visibility
+from quire.model.pages import Lifecycle, Mark, Visibility
 from quire.model.text import MAX_NAME, check_one_line
 from quire.storage.base import NOTE
 from quire.storage.overlay import OverlayStorage
@@ -281,6 +281,52 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     check_conversation_kept(plan)
     check_conversation(plan)
     return seq
+
+
+def take_back(plan: Plan, before: int, turns: Container[int]) -> None:
+    """Revert the entries of turns after the entry `before`.
+
+    A record that another writer changed after the turn did stays. If it is a page with messages that the turn added,
+    these leave the conversation.
+    """
+    touched, shared = _changes_of_turns(plan.state, before, turns)
+    old = {item.key: page_before(item) for item in touched if item.family == PAGE_CODE}
+    homes = _homes(plan, old)
+    for item in touched:
+        if (item.family, item.key) in shared:
+            _take_messages_out(plan, item)
+        elif item.family == PAGE_CODE:
+            _revert_page(plan, item, homes, old.keys())
+        elif item.family == SEGMENT_CODE:
+            _revert_segment(plan, item)
+        elif item.key < CHECKPOINTS:
+            _revert_note(plan, item)
+    check_plan(plan)
+    check_segments(plan)
+    check_conversation_kept(plan)
+    check_conversation(plan)
+
+
+def _changes_of_turns(state: State, before: int, turns: Container[int]) -> tuple[list[Touched], set[tuple[int, int]]]:
+    """Return every record that the turns changed, as it was before, and those that another writer changed later."""
+    touched: dict[tuple[int, int], Touched] = {}
+    shared: set[tuple[int, int]] = set()
+    for record in state.storage.scan(state.context, JOURNAL, before + 1, state.version):
+        entry = decode_entry(record.key, record.value)
+        for item in entry.touched:
+            place = (item.family, item.key)
+            if entry.turn in turns:
+                touched.setdefault(place, item)
+            elif place in touched:
+                shared.add(place)
+    return list(touched.values()), shared
+
+
+def _take_messages_out(plan: Plan, touched: Touched) -> None:
+    """Take a page with messages out of the conversation if the turn added it."""
+    page = plan.page(touched.key) if touched.family == PAGE_CODE else None
+    if isinstance(page, PageRecord) and page.header.numbers and page_before(touched) is None:
+        plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
 
 
 def messages_at(plan: Plan, seq: int) -> int:

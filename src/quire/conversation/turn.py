@@ -1,0 +1,173 @@
+"""Turns: one worker at a time works on a context. A turn that fails is taken back, and a repeated one adds nothing.
+
+A turn has a lease (`quire.core.lease`). Its commits carry its number. A worker that takes over the lease of a dead one
+first commits to the context with its own number, so a late commit of the dead worker meets a conflict.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal
+
+from quire.conversation.arrivals import find_message
+from quire.core.engine import Engine
+from quire.core.lease import Lease, acquire, renewer
+from quire.core.plan import Plan
+from quire.core.records import LAST_TURN, decode_head
+from quire.core.state import State
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, LeaseLost, QuireError, short_repr
+from quire.model.text import check_one_line
+from quire.storage.overlay import OverlayStorage
+from quire.system.rules import check_bool
+from quire.system.undo import take_back
+
+TurnState = Literal["new", "unfinished", "finished"]
+"""Whether a key is new, or was used by a turn that did not finish, or by one that did."""
+
+MAX_ID = 400
+DEFAULT_WAIT = 30.0
+
+scope: ContextVar[object] = ContextVar("quire_turn_scope")
+"""The task in which a turn runs. Without one, a turn belongs to its thread."""
+
+
+class Turn:
+    """The turn of one handle: its lease, its key, and the number of messages that it added."""
+
+    def __init__(self, engine: Engine, lease: Lease, key: str) -> None:
+        self._engine = engine
+        self._lease = lease
+        self._scope = current_scope()
+        self._lost = False
+        self.key = key
+        self.added = 0
+        self.state: TurnState = "new"
+
+    def number_in(self, state: State) -> int:
+        """Return the number of the turn for a commit; 0 for a commit from outside it. Raises `LeaseLost`."""
+        if not self.is_current:
+            return 0
+        self._lost = self._lost or self._lease.is_lost or state.head.turn > self._lease.number
+        if self._lost:
+            raise lease_lost(state.context)
+        return self._lease.number
+
+    @property
+    def is_current(self) -> bool:
+        """True in the task or thread that began the turn."""
+        return self._scope == current_scope()
+
+    def next_id(self, place: int = 0) -> str:
+        """Return the id of the next message, or of one after it, in a turn with a key."""
+        return f"{self.key}#{self.added + place + 1}"
+
+
+def current_scope() -> object:
+    """Return what a turn belongs to: the task, or the thread."""
+    return scope.get(None) or threading.get_ident()
+
+
+def lease_lost(context: str) -> LeaseLost:
+    """Return the error of a worker that lost its lease."""
+    return LeaseLost(
+        f"Another worker took over the turn on context {context!r}: this one did not renew its lease in time.",
+        Hint("turn", purpose="to begin a new one"),
+    )
+
+
+@contextmanager
+def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object) -> Iterator[Turn]:
+    """Run a block as a turn. A turn in a turn of the same task or thread joins it."""
+    keep = check_bool(keep, "keep")
+    label = "" if key is None else check_id(key, "key")
+    seconds = _check_wait(wait)
+    outer = engine.turn
+    if isinstance(outer, Turn) and outer.is_current:
+        yield outer
+        return
+    storage, context = engine.state.storage, engine.state.context
+    if isinstance(storage, OverlayStorage):
+        raise InvalidOperation("A turn cannot begin inside a temporary block: its changes are not stored.")
+    lease = acquire(
+        storage,
+        context,
+        key=label,
+        keep=keep,
+        wait=seconds,
+        before=lambda: storage.head(context),
+        turn_of=lambda head: decode_head(head.value).turn,
+    )
+    turn = Turn(engine, lease, label)
+    renewer.add(lease)
+    try:
+        with engine.lock:
+            engine.refresh()
+            engine.turn = turn
+        _settle(engine, actor, lease)
+        turn.state = _state_of(engine, lease, label)
+        yield turn
+    except BaseException as error:
+        _end_failed(engine, actor, turn, lease, error, keep=keep)
+        raise
+    else:
+        try:
+            lease.release(key=label, finished=True, added=turn.added)
+        except Conflict:
+            raise lease_lost(context) from None
+    finally:
+        renewer.remove(lease)
+        engine.turn = None
+
+
+def _end_failed(engine: Engine, actor: str, turn: Turn, lease: Lease, error: BaseException, *, keep: bool) -> None:
+    """End a turn that raised: take its entries back, unless they are kept, and release the lease."""
+    try:
+        if not keep:
+            engine.retry(lambda: engine.run(actor, "turn", _take_back, [(lease.number, lease.before)], False))
+        finished = False if keep and turn.key else None
+        lease.release(key=turn.key if keep else "", finished=finished, added=turn.added)
+    except LeaseLost:
+        error.add_note("Another worker took over this turn; it takes the entries back.")
+    except QuireError as second:
+        error.add_note(f"The turn could not be ended: {second} The next turn takes it back when the lease expires.")
+
+
+def _settle(engine: Engine, actor: str, lease: Lease) -> None:
+    """Take back the turns of dead workers. Their late commits conflict with this commit."""
+    if not lease.takes_over:
+        return
+    owed = [(turn.number, turn.before) for turn in lease.owed]
+    engine.retry(lambda: engine.run(actor, "turn", _take_back, owed, True))
+    lease.settle()
+
+
+def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool) -> None:
+    """Plan to take back the entries of turns. With `fences` there is always something to commit."""
+    first = min((before for _, before in turns), default=plan.state.version)
+    take_back(plan, first, {number for number, _ in turns})
+    if fences:
+        plan.put_note(LAST_TURN)
+
+
+def _state_of(engine: Engine, lease: Lease, key: str) -> TurnState:
+    """Return the state of a key. A turn counts only while its messages are in the conversation."""
+    known = lease.state_of(key) if key else None
+    if known is None:
+        return "new"
+    finished, added = known
+    counts = engine.read(lambda state: find_message(state, f"{key}#1") is not None)
+    if finished and (counts or not added):
+        return "finished"
+    return "unfinished" if counts else "new"
+
+
+def check_id(value: object, argument: str = "id") -> str:
+    """Return an id of a message or the key of a turn. Raises `InvalidValue`."""
+    return check_one_line(value, argument, MAX_ID, empty=False)
+
+
+def _check_wait(wait: object) -> float:
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
+        raise InvalidValue(f"is {short_repr(wait)}; seconds from 0 are needed.", argument="wait")
+    return float(wait)

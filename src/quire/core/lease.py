@@ -1,0 +1,262 @@
+"""Lease: which worker may run a turn on a context, across processes and machines.
+
+A lease is the head of a small companion context in the same storage. Its conditional commit is a compare-and-set on
+every backend, and no lock or connection is held while a turn runs. Clocks decide only when a lease counts as expired.
+Commits are safe without them: they carry the number of their turn, and the head of the context has the highest number.
+"""
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from quire.errors import Busy, Conflict, QuireError, StorageClosed
+from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
+
+LEASE_SECONDS: Final = 30.0
+"""A lease that was not renewed for so long has expired."""
+_RENEWALS = 3
+"""A lease is renewed so many times before it would expire."""
+_PAUSES = (0.005, 0.1)
+"""The shortest and the longest pause between two tries, in seconds."""
+
+
+class Owed(Struct, frozen=True, array_like=True, gc=False):
+    """A turn of a dead worker that must be taken back: its number, and the last entry before it."""
+
+    number: int
+    before: int
+
+
+class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
+    """The lease of a context: the number of the turn, its holder, and times in milliseconds since 1970.
+
+    `before` is the last entry of the context when the turn began. `owed` are turns that the holder must take back.
+    """
+
+    number: int
+    holder: str
+    since: int
+    expires: int
+    key: str = ""
+    keep: bool = False
+    before: int = 0
+    released: bool = False
+    owed: tuple[Owed, ...] = ()
+
+
+class KeyRecord(Struct, frozen=True, array_like=True, gc=False):
+    """The turns with keys of one hash: each key, whether its turn finished, and how many messages it added."""
+
+    turns: tuple[tuple[str, bool, int], ...] = ()
+
+
+_decoder = msgspec.msgpack.Decoder(LeaseRecord)
+_key_decoder = msgspec.msgpack.Decoder(KeyRecord)
+
+
+def companion_of(context: str) -> str:
+    """Return the name of the context that holds the lease of another one."""
+    return RESERVED + blake2b(context.encode(), digest_size=16).hexdigest()
+
+
+class Lease:
+    """The lease of one turn, from `acquire` to `release`. A thread of the process renews it."""
+
+    def __init__(
+        self, storage: Storage, context: str, record: LeaseRecord, version: int, *, takes_over: bool = False
+    ) -> None:
+        self._storage = storage
+        self._name = companion_of(context)
+        self._record = record
+        self._version = version
+        self._lock = threading.Lock()
+        self.is_lost = False
+        self.takes_over = takes_over
+        """True if the worker before did not release the lease."""
+
+    @property
+    def number(self) -> int:
+        """The number of the turn."""
+        return self._record.number
+
+    @property
+    def before(self) -> int:
+        """The last entry of the context when the turn began."""
+        return self._record.before
+
+    @property
+    def owed(self) -> tuple[Owed, ...]:
+        """The turns of dead workers that must be taken back first."""
+        return self._record.owed
+
+    def state_of(self, key: str) -> tuple[bool, int] | None:
+        """Return whether the turn with a key finished, and how many messages it added; None if it is unknown."""
+        record = self._storage.get(self._name, NOTE, _hash(key))
+        turns = _key_decoder.decode(record.value).turns if record else ()
+        return next(((finished, added) for known, finished, added in turns if known == key), None)
+
+    def settle(self) -> None:
+        """Store that nothing is owed any more."""
+        self._write(owed=())
+
+    def renew(self) -> None:
+        """Extend the lease. If another worker has it, this one `is_lost`."""
+        with suppress(QuireError):  # a storage that fails now may work at the next renewal
+            self._write(expires=_now() + int(LEASE_SECONDS * 1_000))
+
+    def release(self, *, key: str = "", finished: bool | None = None, added: int = 0) -> None:
+        """End the lease; with `finished`, store the state of its key. Raises `Conflict` if it is lost."""
+        writes: list[Write] = []
+        if key:
+            known = self._storage.get(self._name, NOTE, _hash(key))
+            turns = _key_decoder.decode(known.value).turns if known else ()
+            left = tuple(turn for turn in turns if turn[0] != key)
+            left += () if finished is None else ((key, finished, added),)
+            value = msgspec.msgpack.encode(KeyRecord(left))
+            writes = [Put(NOTE, _hash(key), value)] if left else [Delete(NOTE, _hash(key))] if known else []
+        self._write(writes, released=True)
+
+    def _write(self, writes: list[Write] | None = None, **fields: object) -> None:
+        with self._lock:
+            record = replace(self._record, **fields)
+            value = msgspec.msgpack.encode(record)
+            commit = Commit(self._version, self._version + 1, value, writes or [], msgspec.msgpack.encode(self._record))
+            try:
+                self._storage.commit(self._name, commit)
+            except Conflict:
+                self.is_lost = True
+                raise
+            self._version += 1
+            self._record = record
+
+
+def acquire(
+    storage: Storage,
+    context: str,
+    *,
+    key: str,
+    keep: bool,
+    wait: float,
+    before: Callable[[], Head | None],
+    turn_of: Callable[[Head], int],
+) -> Lease:
+    """Take the lease of a context. Wait up to `wait` seconds for its holder, then raise `Busy`.
+
+    `before` reads the head of the context, and `turn_of` returns the highest number of a turn in it.
+    """
+    name = companion_of(context)
+    deadline = time.monotonic() + wait
+    pause, longest = _PAUSES
+    while True:
+        found = storage.head(name)
+        lease = _decoder.decode(found.value) if found else None
+        if lease is None or lease.released or lease.expires < _now():
+            head = before()
+            number = max(lease.number if lease else 0, turn_of(head) if head else 0) + 1
+            record = LeaseRecord(
+                number,
+                f"{socket.gethostname()} process {os.getpid()} {threading.current_thread().name}",
+                _now(),
+                _now() + int(LEASE_SECONDS * 1_000),
+                key,
+                keep,
+                head.version if head else 0,
+                owed=_owed_after(lease),
+            )
+            version = found.version if found else 0
+            seen = found.value if found else b""
+            commit = Commit(
+                version, version + 1, msgspec.msgpack.encode(record), _left_open(storage, name, lease), seen
+            )
+            try:
+                storage.commit(name, commit)
+            except Conflict:
+                continue  # another worker was first
+            is_open = lease is not None and not lease.released
+            return Lease(storage, context, record, version + 1, takes_over=is_open)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _busy(context, lease)
+        time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
+        pause = min(longest, pause * 1.5)
+
+
+def _owed_after(lease: LeaseRecord | None) -> tuple[Owed, ...]:
+    """Return the turns to take back if the holder of this lease is dead."""
+    if lease is None or lease.released:
+        return ()
+    return lease.owed if lease.keep else (*lease.owed, Owed(lease.number, lease.before))
+
+
+def _left_open(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:
+    """Return the write that stores that the turn of a dead worker did not finish, if its messages are kept."""
+    if lease is None or lease.released or not lease.keep or not lease.key:
+        return []
+    known = storage.get(name, NOTE, _hash(lease.key))
+    turns = _key_decoder.decode(known.value).turns if known else ()
+    left = tuple(turn for turn in turns if turn[0] != lease.key)
+    return [Put(NOTE, _hash(lease.key), msgspec.msgpack.encode(KeyRecord((*left, (lease.key, False, 0)))))]
+
+
+def _busy(context: str, lease: LeaseRecord) -> Busy:
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(lease.since / 1_000))
+    turn = f"the turn {lease.key!r}" if lease.key else "a turn"
+    return Busy(f"Context {context!r} is in {turn} of {lease.holder} since {since}.")
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(blake2b(key.encode(), digest_size=4).digest())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class _Renewer:
+    """One thread of the process that renews all leases in use."""
+
+    def __init__(self) -> None:
+        self._leases: set[Lease] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._process = 0
+
+    def add(self, lease: Lease) -> None:
+        """Renew a lease until `remove`."""
+        with self._changed:
+            if self._process != os.getpid():  # threads do not survive a fork
+                self._leases, self._thread, self._process = set(), None, os.getpid()
+            self._leases.add(lease)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="quire-leases", daemon=True)
+                self._thread.start()
+
+    def remove(self, lease: Lease) -> None:
+        """Stop renewing a lease."""
+        with self._changed:
+            self._leases.discard(lease)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait(LEASE_SECONDS / _RENEWALS)
+                if not self._leases:
+                    self._thread = None
+                    return
+                leases = list(self._leases)
+            for lease in leases:
+                with suppress(StorageClosed):
+                    lease.renew()
+
+
+renewer: Final = _Renewer()

@@ -1,0 +1,331 @@
+"""Turns: one worker at a time, taken back if they fail, and never doubled."""
+# ruff: noqa: PT012 - a block that raises is what is tested
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quire
+import quire.aio
+from quire import Library, ToolCall
+from quire.core import lease
+from quire.core.lease import companion_of
+from quire.errors import Busy, Conflict, InvalidOperation, InvalidValue, LeaseLost
+from tests.servers.postgres import postgres_url
+from tests.servers.s3 import fresh_prefix, server
+
+PROGRAM = Path(__file__).with_name("turn_worker.py")
+SHARED = ["file", "sqlite", "postgres", "s3"]
+
+
+def url_of(backend: str, tmp_path: Path) -> str:
+    match backend:
+        case "postgres":
+            return postgres_url()
+        case "s3":
+            there = server()
+            os.environ.update(AWS_ACCESS_KEY_ID=there.access_key_id, AWS_SECRET_ACCESS_KEY=there.secret_access_key)
+            return f"s3://{there.bucket}/{fresh_prefix()}?endpoint={there.endpoint}&region=us-east-1"
+        case "memory":
+            return "memory:"
+        case _:
+            return f"{backend}:{tmp_path / 'store'}"
+
+
+@pytest.fixture(params=["memory", *SHARED])
+def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Library]:
+    with Library(url_of(request.param, tmp_path)) as opened:
+        yield opened
+
+
+def texts(library: Library, name: str = "talk") -> list[str]:
+    with library.open(name) as ctx:
+        assert ctx.check() == []
+        return [message.text for message in ctx.messages()]
+
+
+def test_a_turn_is_committed_and_a_repeated_one_adds_nothing(library: Library) -> None:
+    for attempt in range(2):
+        with library.turn("talk", key="r1") as ctx:
+            assert ctx.turn_state == ("finished" if attempt else "new")
+            assert ctx.user(f"Hello {attempt}") == 0
+            assert ctx.assistant("Look", [ToolCall("c", "look", "{}")]) == 1
+            assert ctx.tool_result("c", "found") == 2
+            assert ctx.add([{"role": "assistant", "content": "One"}, {"role": "user", "content": "Two"}]) == 4
+        assert ctx.turn_state is None
+    assert texts(library) == ["Hello 0", "Look", "found", "One", "Two"]
+    assert list(library.list()) == ["talk"]
+
+
+def test_a_turn_that_raises_is_taken_back_and_others_stay(library: Library) -> None:
+    with library.open("talk") as other:
+        other.user("Before")
+        with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1") as ctx:
+            ctx.user("Of the turn")
+            note = ctx.pages.create_detail_page("Note", "", "Of the turn", "mem-0")
+            other.refresh()
+            other.pages.create_detail_page("Other", "", "Of another writer", "mem-0")
+            ctx.refresh()
+            ctx.assistant("Of the turn too")
+            raise ZeroDivisionError
+        other.refresh()
+        assert [page.name for page in other.pages.children("mem-0")] == ["Other"]
+        with pytest.raises(quire.NoSuchPage):
+            other.pages.get_page(note)
+        last = list(other.history())[-1]
+        assert last.operation == "turn"
+        assert texts(library) == ["Before"]
+        other.undo(last)  # taking back can be undone
+        assert [message.text for message in other.messages()] == ["Before", "Of the turn", "Of the turn too"]
+
+
+def test_messages_that_another_writer_continued_leave_the_conversation(library: Library) -> None:
+    with library.open("talk") as other:
+        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+            ctx.assistant("", [ToolCall("c", "look", "{}")])
+            other.refresh()
+            other.tool_result("c", "found")
+            raise ZeroDivisionError
+        assert texts(library) == []
+
+
+def test_kept_entries_stay_and_the_same_key_resumes(library: Library) -> None:
+    with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1", keep=True) as ctx:
+        ctx.user("Hello")
+        ctx.assistant("", [ToolCall("c", "pay", "{}")])
+        raise ZeroDivisionError
+    with library.turn("talk", key="r1", keep=True) as ctx:
+        assert ctx.turn_state == "unfinished"
+        assert ctx.user("Hello") == 0
+        assert ctx.assistant("", [ToolCall("c2", "pay", "{}")]) == 1  # it is not paid twice
+        assert [call.id for call in ctx.pending_calls()] == ["c"]
+        ctx.tool_result("c", "paid")
+    assert texts(library) == ["Hello", "", "paid"]
+    with library.turn("talk", key="r1") as ctx:
+        assert ctx.turn_state == "finished"
+
+
+def test_ids_count_while_their_message_is_in_the_conversation(library: Library) -> None:
+    with library.open("talk") as ctx:
+        assert ctx.user("One", id="a") == ctx.user("Another text", id="a") == 0
+        seq = ctx.seq
+        ctx.user("Again", id="a")
+        assert ctx.seq == seq
+        assert ctx.add([{"role": "assistant", "content": "A"}, {"role": "user", "content": "B"}], id="b") == 2
+        assert ctx.add({"role": "user", "content": "C"}, id="b.2") == 2
+        ctx.conversation.delete(0)
+        assert ctx.user("Two", id="a") == 3
+        fork = ctx.fork("copy")
+        assert fork.user("Three", id="a") == 3
+        checkpoint = ctx.checkpoint("here")
+        ctx.user("Four", id="d")
+        ctx.rollback(checkpoint)
+        assert ctx.user("Five", id="d") == 5
+        for wrong in ("", 7, "x" * 1_000):
+            with pytest.raises(InvalidValue):
+                ctx.user("x", id=wrong)  # type: ignore[arg-type]
+        assert ctx.check() == []
+
+
+def test_others_wait_or_are_busy(library: Library) -> None:
+    order: list[str] = []
+
+    def wait() -> None:
+        with library.turn("talk", wait=30) as ctx:
+            order.append(ctx.messages()[-1].text)
+
+    with library.turn("talk", key="first") as ctx:
+        thread = threading.Thread(target=wait)
+        thread.start()
+
+        def refuse() -> None:
+            with (
+                pytest.raises(Busy, match=r"'first' of .* process \d+ MainThread since 20"),
+                library.turn("talk", wait=0),
+            ):
+                pass
+            order.append("busy")
+
+        second = threading.Thread(target=refuse)
+        second.start()
+        second.join()
+        with ctx.turn():  # it joins
+            ctx.user("Hello")
+        with library.open("talk") as plain:
+            plain.assistant("A plain writer is not kept out.")
+        ctx.refresh()
+    thread.join()
+    assert order == ["busy", "A plain writer is not kept out."]
+
+
+def test_a_turn_holds_no_lock_and_no_connection(tmp_path: Path) -> None:
+    with Library(f"sqlite:{tmp_path / 'store'}") as library, library.turn("talk") as ctx:
+        ctx.user("Hello")
+        with Library(f"sqlite:{tmp_path / 'store'}") as another, another.turn("other") as second:
+            second.user("Hello")
+
+
+@pytest.mark.parametrize("backend", SHARED)
+def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: Path) -> None:
+    url = url_of(backend, tmp_path)
+    turns = 4 if backend == "s3" else 10
+    create(url)
+    workers = [start(url, f"w{n}", turns, 30, "end") for n in range(3)]
+    for worker in workers:
+        with worker:
+            assert worker.wait() == 0
+    with Library(url) as library:
+        found = texts(library)
+    asked, answered = found[::2], found[1::2]
+    assert [text[:-1] for text in asked] == [text[:-1] for text in answered]
+    assert sorted(asked) == sorted(f"w{n}-{turn}?" for n in range(3) for turn in range(turns))
+
+
+@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+    url = url_of(backend, tmp_path)
+    create(url)
+    with start(url, "w", 1, 1, "hang-kept" if keep else "hang") as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "waiting\n"
+        worker.kill()
+    with Library(url) as library, library.turn("talk", key="w-0", wait=60) as ctx:
+        assert ctx.turn_state == ("unfinished" if keep else "new")
+        assert [message.text for message in ctx.messages()] == (["w-0?"] if keep else [])
+        ctx.user("w-0?")
+        ctx.assistant("w-0!")
+    with Library(url) as library:
+        assert texts(library) == ["w-0?", "w-0!"]
+
+
+@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_worker_that_lost_its_lease_cannot_commit(
+    backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
+    url = url_of(backend, tmp_path)
+    create(url)
+    with start(url, "w", 1, 1, "hang-kept" if keep else "hang") as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "waiting\n"
+        os.kill(worker.pid, signal.SIGSTOP)
+        try:
+            with Library(url) as library, library.turn("talk", wait=60) as ctx:
+                ctx.user("The next one")
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+        told, _ = worker.communicate("go\n")
+        assert told in ("lease_lost\n", "conflict\n")
+        assert worker.returncode != 0
+    with Library(url) as library:
+        assert texts(library) == (["w-0?", "The next one"] if keep else ["The next one"])
+
+
+def test_a_lost_lease_is_named_in_the_same_process(tmp_path: Path) -> None:
+    with Library(f"sqlite:{tmp_path / 'store'}") as library:
+        library.create("talk").close()
+        with pytest.raises(LeaseLost), library.turn("talk") as ctx:
+            ctx.user("One")
+            head = library.storage.head(companion_of("talk"))
+            assert head is not None
+            library.storage.drop(companion_of("talk"))
+            with library.turn("talk"), library.open("talk") as other:
+                other.user("Two")
+        assert issubclass(LeaseLost, Conflict)
+
+
+def test_a_control_without_the_number_of_the_turn_commits_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If heads do not keep the number of the turn, a worker that lost its lease commits after a refresh."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(lease.renewer, "add", lambda lease: None)
+    with Library(f"sqlite:{tmp_path / 'store'}") as library:
+        for guarded in (True, False):
+            if not guarded:
+                monkeypatch.setattr("quire.conversation.turn.Turn.number_in", lambda turn, state: 0)
+            library.create(f"talk-{guarded}").close()
+            with pytest.raises(LeaseLost), library.turn(f"talk-{guarded}") as ctx:
+                ctx.user("One")
+                time.sleep(0.3)
+                thread = threading.Thread(target=_turn_of, args=(library, f"talk-{guarded}"))
+                thread.start()
+                thread.join()
+                ctx.refresh()
+                ctx.user("Late")
+            assert ("Late" in texts(library, f"talk-{guarded}")) is not guarded
+
+
+def _turn_of(library: Library, name: str) -> None:
+    with library.turn(name) as ctx:
+        ctx.assistant("Of another worker")
+
+
+def test_deleting_a_context_ends_its_keys(library: Library) -> None:
+    with library.turn("talk", key="r1") as ctx:
+        ctx.user("Hello")
+    library.delete("talk")
+    assert library.storage.head(companion_of("talk")) is None
+    with library.turn("talk", key="r1") as ctx:
+        assert ctx.turn_state == "new"
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with Library("memory:") as library, library.open("talk") as ctx:
+        for wait in (-1, "x", True, float("inf")):
+            with pytest.raises(InvalidValue), ctx.turn(wait=wait):  # type: ignore[arg-type]
+                pass
+        with ctx.temporary(), pytest.raises(InvalidOperation), ctx.turn():
+            pass
+        with pytest.raises(InvalidValue):
+            library.open("quire.lease.x")
+
+
+def test_turns_of_tasks(tmp_path: Path) -> None:
+    asyncio.run(_run_tasks(tmp_path))
+
+
+async def _run_tasks(tmp_path: Path) -> None:
+    async def work(library: quire.aio.Library, name: str) -> None:
+        for number in range(3):
+            async with library.turn("talk", key=f"{name}-{number}", wait=60) as ctx:
+                assert ctx.turn_state == "new"
+                await ctx.user(f"{name}-{number}?")
+                async with ctx.turn():
+                    await ctx.assistant(f"{name}-{number}!")
+
+    async with quire.aio.Library(f"sqlite:{tmp_path / 'store'}") as library:
+        await library.create("talk")
+        await asyncio.gather(*(work(library, f"t{n}") for n in range(20)))  # more than the pool has threads
+        with pytest.raises(ZeroDivisionError):
+            async with library.open("talk") as ctx, ctx.turn():
+                await ctx.user("Taken back")
+                raise ZeroDivisionError
+        async with library.open("talk") as ctx:
+            found = [message.text async for message in ctx.messages()]
+    assert [text[:-1] for text in found[::2]] == [text[:-1] for text in found[1::2]]
+    assert len(found) == 120
+
+
+def create(url: str) -> None:
+    with Library(url) as library:
+        library.create("talk").close()
+
+
+def start(url: str, name: str, turns: int, seconds: float, last: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), url, name, str(turns), str(seconds), last],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
