@@ -266,7 +266,7 @@ class Plan(Reader):
         record = self.messages[number]
         self.messages[number] = replace(record, ids=(*record.ids, message_id))
         key = message_id_key(message_id)
-        self.calls[key] = (*(page for page in self.callers(key) if page != record.page), record.page)[-_MAX_CALLERS:]
+        self.calls[key] = (*(page for page in self.callers(key) if page != record.page), record.page)[-MAX_CALLERS:]
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""

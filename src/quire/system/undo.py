@@ -311,8 +311,7 @@ def _changes_of_turns(state: State, before: int, turns: Container[int]) -> tuple
     """Return every record that the turns changed, as it was before, and those that another writer changed later."""
     touched: dict[tuple[int, int], Touched] = {}
     shared: set[tuple[int, int]] = set()
-    for record in state.storage.scan(state.context, JOURNAL, before + 1, state.version):
-        entry = decode_entry(record.key, record.value)
+    for _, entry in read_entries(state, before + 1):
         for item in entry.touched:
             place = (item.family, item.key)
             if entry.turn in turns:
