@@ -18,7 +18,9 @@ import quire.aio
 from quire import Library, ToolCall
 from quire.core import lease
 from quire.core.lease import companion_of
+from quire.core.records import message_id_key
 from quire.errors import Busy, Conflict, InvalidOperation, InvalidValue, LeaseLost
+from quire.storage.base import CALL, Commit, Delete
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
 
@@ -277,6 +279,19 @@ def test_deleting_a_context_ends_its_keys(library: Library) -> None:
     assert library.storage.head(companion_of("talk")) is None
     with library.turn("talk", key="r1") as ctx:
         assert ctx.turn_state == "new"
+
+
+def test_doctor_finds_and_rebuilds_lost_ids(library: Library) -> None:
+    with library.open("talk") as ctx:
+        ctx.user("Hello", id="a")
+        assert quire.doctor(library.storage).symptoms == ()
+        key = message_id_key("a")
+        head = library.storage.head("talk")
+        assert head is not None
+        library.storage.commit("talk", Commit(head.version, head.version, head.value, [Delete(CALL, key)], head.value))
+        assert [found.code for found in quire.doctor(library.storage).symptoms] != []
+        quire.doctor(library.storage, repair=True)
+        assert ctx.user("Hello again", id="a") == 0
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from quire.core.records import (
     decode_sheet,
     decode_tally,
     decode_vector,
+    message_id_key,
     segment_number,
 )
 from quire.errors import Corrupt, Hint, NewerFormat, QuireError
@@ -219,7 +220,8 @@ class RecordCheck:
             case EntryRecord():
                 self._add_entry(key, value)
             case MessageRecord():
-                for found in (each for call in value.message.tool_calls for each in call_keys(call)):
+                calls = (each for call in value.message.tool_calls for each in call_keys(call))
+                for found in (*calls, *map(message_id_key, value.ids)):
                     self._calls.setdefault(found, []).append(value.page)
             case NoteRecord() if key in (GAPS, PURGED):
                 self._gaps += value.gaps

@@ -265,13 +265,16 @@ class Plan(Reader):
         """Give a new message an id by which it is known."""
         record = self.messages[number]
         self.messages[number] = replace(record, ids=(*record.ids, message_id))
-        key = message_id_key(message_id)
-        self.calls[key] = (*(page for page in self.callers(key) if page != record.page), record.page)[-MAX_CALLERS:]
+        self._find_by(message_id_key(message_id), record.page)
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""
         for key in call_keys(call):
-            self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-MAX_CALLERS:]
+            self._find_by(key, page)
+
+    def _find_by(self, key: int, page: int) -> None:
+        """Make an exchange findable by the key of a call or of an id."""
+        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-MAX_CALLERS:]
 
     def put_note(self, key: int, **fields: Any) -> None:
         """Write a note about the whole context."""
