@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import quire
 import quire.aio
+import quire.server
 from quire import redact_secrets
 from quire.adapters.sync_list import ListSync
+from quire.cli import main
 from quire.providers import parse
 
 SECRET = "hunter2hunter2"
@@ -319,3 +322,20 @@ def test_fields_of_arguments_are_seen_with_their_names() -> None:
     ctx.user("Go")
     ctx.add(call('{"api_key": "abcdefgh12345678ijkl", "limit": 3}'))
     assert ctx.messages()[-1].tool_calls[0].arguments == '{"api_key":"[redacted API key]","limit":3}'
+
+
+def test_commands_and_the_server_redact(tmp_path: Path) -> None:
+    key = "AKIAIOSFODNN7EXAMPLE"
+    place, log = tmp_path / "store.db", tmp_path / "log.json"
+    log.write_text(json.dumps([{"role": "user", "content": f"The key is {key}"}]))
+    assert main(["import", str(place), str(log), "--context", "one", "--redact"]) == 0
+    with quire.server.start(place, port=0, token="t" * 20, grace=1, redact=redact_secrets) as running:
+        headers = {"Authorization": f"Bearer {'t' * 20}"}
+        message = {"role": "user", "content": f"Again {key}"}
+        answer = httpx.post(f"{running.address}api/contexts/one/messages", json=message, headers=headers, timeout=30)
+        assert answer.status_code < 300, answer.text
+    contents = [item.content for item in quire.open(place, "one").messages()]
+    assert contents == ["The key is [redacted API key]", "Again [redacted API key]"]
+    archive = tmp_path / "one.quire"
+    quire.Library(place).export("one", archive)
+    assert main(["import", str(place), str(archive), "--context", "two", "--redact"]) != 0
