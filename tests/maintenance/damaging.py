@@ -18,6 +18,7 @@ import psycopg
 from quire import FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
 from quire.storage.base import FAMILIES, GROUPED, KEY_BITS, Family, Head
 from quire.storage.file.frames import read_frames
+from quire.storage.paths import decode_file_name
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.schema import CODES
 from quire.storage.s3.client import Objects
@@ -224,9 +225,10 @@ class FileVault:
         for path in sorted(self._path.rglob("*")):
             if path.is_file():
                 name = str(path.relative_to(self._path))
-                self.places.append(Place("file", (name, -1)))
+                context = decode_file_name(name.partition("/")[0]) or ""
+                self.places.append(Place("file", (name, -1), context))
                 if path.name == "log":
-                    self.places += [Place("frame", (name, at)) for at in range(len(self._frames(path)))]
+                    self.places += [Place("frame", (name, at), context) for at in range(len(self._frames(path)))]
         shutil.copytree(self._path, self._copy)
 
     def _frames(self, path: Path) -> list[tuple[int, int]]:
