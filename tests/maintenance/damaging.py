@@ -16,19 +16,23 @@ import apsw
 import psycopg
 
 from quire import FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
-from quire.storage.base import FAMILIES, GROUPED, KEY_BITS, Family, Head
+from quire.storage.base import FAMILIES, GROUPED, KEY_BITS, MAX_KEY, Family, Head
 from quire.storage.file.frames import read_frames
 from quire.storage.paths import decode_file_name
 from quire.storage.postgres.address import parse
 from quire.storage.postgres.schema import CODES
 from quire.storage.s3.client import Objects
+from tests.compat.make_store import OPEN
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, open_s3
 
 Build = Callable[[Storage], None]
 """Writes the store."""
-DAMAGES = ("delete", "alter", "truncate", "swap")
+DAMAGES = ("delete", "alter", "truncate", "swap", "mix")
+"""`swap` exchanges two records of one context, `mix` two records with the same key of two contexts."""
 SEARCH = "search"
+RELATED = frozenset({OPEN, "fork"})
+"""A fork and its origin: their records have the same mark."""
 
 
 class Place(NamedTuple):
@@ -37,6 +41,8 @@ class Place(NamedTuple):
     family: str
     key: Any
     context: str = ""
+    number: int = -1
+    """The key of a record."""
 
 
 class Vault(Protocol):
@@ -61,12 +67,14 @@ def shorten(random: Random, data: bytes) -> bytes:
     return data[: random.randrange(max(len(data), 1))]
 
 
-def another(random: Random, places: Sequence[Place], place: Place) -> Place | None:
-    """Return another place of the same kind and context."""
-    others = [
-        other for other in places if other != place and (other.family, other.context) == (place.family, place.context)
-    ]
-    return random.choice(others) if others else None
+def another(random: Random, damage: str, places: Sequence[Place], place: Place) -> Place | None:
+    """Return the place to exchange a place with: of the same kind, in the same context if there is one for that."""
+    same = [other for other in places if other.family == place.family and other != place]
+    mixed = [other for other in same if other.number == place.number >= 0 and other.context != place.context]
+    mixed = [other for other in mixed if not {other.context, place.context} <= RELATED]
+    others = [other for other in same if other.context == place.context]
+    chosen = mixed if damage == "mix" and mixed else others
+    return random.choice(chosen) if chosen else None
 
 
 class MemoryVault:
@@ -77,7 +85,7 @@ class MemoryVault:
         build(self._sound)
         self.places = [Place("head", 0, name) for name in self._sound.contexts()]
         for name in self._sound.contexts():
-            self.places += [Place(f, record.key, name) for f in FAMILIES for record in self._sound.scan(name, f)]
+            self.places += [Place(f, r.key, name, r.key) for f in FAMILIES for r in self._sound.scan(name, f)]
 
     @contextmanager
     def damaged(self, random: Random, damage: str, place: Place | None) -> Iterator[Storage]:
@@ -92,7 +100,7 @@ class MemoryVault:
     def _damage_head(self, random: Random, damage: str, storage: MemoryStorage, context: str) -> None:
         head, table = storage._contexts[context]
         match damage:
-            case "swap":
+            case "swap" | "mix":
                 other = random.choice([name for name in storage._contexts if name != context])
                 theirs, table_there = storage._contexts[other]
                 storage._contexts[other] = head, table_there
@@ -109,14 +117,15 @@ class MemoryVault:
         table, family = storage._contexts[place.context][1], cast(Family, place.family)
         row = table.get(family, place.key)
         assert row is not None
-        other = another(random, self.places, place)
+        other = another(random, damage, self.places, place)
         if damage == "delete" or not row.value:
             table.delete(family, place.key)
-        elif damage == "swap" and other is not None:
-            theirs = table.get(family, other.key)
+        elif damage in ("swap", "mix") and other is not None:
+            there = storage._contexts[other.context][1]
+            theirs = there.get(family, other.key)
             assert theirs is not None
             table.put(family, place.key, theirs.value, row.group, row.order)
-            table.put(family, other.key, row.value, theirs.group, theirs.order)
+            there.put(family, other.key, row.value, theirs.group, theirs.order)
         elif damage == "truncate":
             table.patch(family, place.key, shorten(random, row.value))
         elif family in GROUPED and row.group is not None and random.random() < 0.5:
@@ -136,7 +145,7 @@ def damage_row(random: Random, damage: str, row: Row, keys: Sequence[str], other
         return [(own, {})]
     rest = [column for column in row if column not in keys and row[column] is not None]
     values = [column for column in rest if isinstance(row[column], bytes) and row[column]]
-    if damage == "swap" and other is not None:
+    if damage in ("swap", "mix") and other is not None:
         ours, theirs = ({column: found[column] for column in found if column not in keys} for found in (row, other))
         return [(own, theirs), ({column: other[column] for column in keys}, ours)]
     numbers = [column for column in rest if isinstance(row[column], int)]
@@ -171,7 +180,8 @@ class SQLiteVault:
                         break
                     context = names.get(row[0] >> KEY_BITS if table in FAMILIES else row[0], "")
                     family = SEARCH if table.startswith(SEARCH) else table
-                    self.places.append(Place(family, (table, row[0]), context if family != SEARCH else ""))
+                    number = row[0] & MAX_KEY if table in FAMILIES else -1
+                    self.places.append(Place(family, (table, row[0]), context if family != SEARCH else "", number))
         self._bytes = self._path.read_bytes()
 
     def _connect(self) -> apsw.Connection:
@@ -192,7 +202,7 @@ class SQLiteVault:
 
     def _damage(self, random: Random, damage: str, place: Place) -> None:
         table, number = place.key
-        other = another(random, [each for each in self.places if each.key[0] == table], place)
+        other = another(random, damage, [each for each in self.places if each.key[0] == table], place)
         with closing(self._connect()) as db:
             rows = [self._row(db, table, number), self._row(db, table, other.key[1]) if other else None]
             if table == "context":
@@ -256,7 +266,7 @@ class FileVault:
             path.write_bytes(self._damage_frame(random, damage, data, self._frames(path), number))
         elif damage == "delete" or not data:
             path.unlink()
-        elif damage == "swap":
+        elif damage in ("swap", "mix"):
             others = [each for each in self._path.rglob("*") if each.name == path.name and each != path]
             if others:
                 other = random.choice(sorted(others))
@@ -314,7 +324,8 @@ class PostgresVault:
                     family = families[row["family"]] if table == "record" else table
                     family = SEARCH if table.startswith(SEARCH) else family
                     context = names.get(row.get("context", row.get("id")), "")
-                    self.places.append(Place(family, (table, at, keys), context))
+                    number = row["key"] if table == "record" else -1
+                    self.places.append(Place(family, (table, at, keys), context, number))
 
     def _connect(self) -> psycopg.Connection[Any]:
         db = psycopg.connect(parse(postgres_url()).url, autocommit=True)
@@ -334,7 +345,7 @@ class PostgresVault:
 
     def _damage(self, random: Random, damage: str, place: Place) -> None:
         table, _, keys = place.key
-        other = another(random, [each for each in self.places if each.key[0] == table], place)
+        other = another(random, damage, [each for each in self.places if each.key[0] == table], place)
         hidden = {"context": ("tenant", "name", "commit_id"), "search": ("terms",)}.get(table, ())
         rows = [
             {column: value for column, value in self._rows[table][found.key[1]].items() if column not in hidden}
@@ -393,7 +404,7 @@ class S3Vault:
         data = self._data[key]
         if damage == "delete":
             objects.delete([key])
-        elif damage == "swap":
+        elif damage in ("swap", "mix"):
             other = random.choice([each for each in self._data if each != key])
             objects.put(key, self._data[other])
             objects.put(other, data)

@@ -167,7 +167,7 @@ DAMAGES = {
     "a lost name": ("DELETE FROM context WHERE name = 'c'", "no row with its name"),
     "an older head": (
         "UPDATE context SET version = version - 2 WHERE name = 'c'",
-        r"c: head: .*(version 24|out of date)",
+        r"c: head: .*(version 24|out of date|another context or version)",
     ),
     "a name that is no text": ("UPDATE context SET name = x'e8af8d' WHERE name = 'c'", "but its name is"),
 }

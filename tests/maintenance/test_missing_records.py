@@ -36,7 +36,7 @@ from quire.storage.base import (
     Put,
     Record,
 )
-from quire.storage.file.log import read_frames
+from quire.storage.file.frames import read_frames
 from tests.compat.make_store import Letters
 from tests.maintenance.test_doctor import patch
 from tests.stores import BACKENDS, make
@@ -187,8 +187,19 @@ def test_the_head_of_another_context_is_not_taken() -> None:
         full_talk(storage, name)
     head = storage._contexts["d"][0]
     storage._contexts["c"] = head, storage._contexts["c"][1]
-    with pytest.raises(Corrupt, match="'c': its head belongs to another context"):
+    with pytest.raises(Corrupt, match="'c': its head belongs to another context or version"):
         new_talk(storage, "c")
+
+
+@pytest.mark.parametrize("family", ["page", "body", "message", "journal", "note", "segment", "call", "tally"])
+def test_a_record_of_another_context_is_not_taken(family: Family) -> None:
+    storage = MemoryStorage()
+    for name in ("c", "d"):
+        full_talk(storage, name).checkpoint("here")
+    record = next(storage.scan("d", family, reverse=True))
+    patch(storage, Put(family, record.key, record.value, record.group, record.order))
+    with pytest.raises(Corrupt, match="it belongs to another context"):
+        migrate(storage, MemoryStorage(), "c")
 
 
 def test_commits_that_are_out_of_order_in_a_log_are_damage(tmp_path: Path) -> None:
@@ -293,7 +304,7 @@ def test_the_counts_of_an_older_context_are_filled_in_by_its_first_write() -> No
     assert head is not None
     new = decode_head(head.value)
     assert new.counts is not None
-    older = quire.core.records.HeadRecord(*[getattr(new, field) for field in new.__struct_fields__[:-2]])
+    older = quire.core.records.HeadRecord(*[getattr(new, field) for field in new.__struct_fields__[:16]])
     storage.commit("c", Commit(head.version, head.version, encode_record(0, older), ()))
     again = new_talk(storage, "c")
     assert again.check() == []

@@ -5,7 +5,6 @@ changed and that the view shows unchanged until the next fold.
 """
 
 from collections.abc import Iterator, Mapping
-from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -29,6 +28,7 @@ from quire.core.records import (
     encode_body,
     encode_page,
     encode_record,
+    head_stamp,
     is_undone,
     page_number,
     segment_number,
@@ -55,7 +55,8 @@ from quire.storage.base import (
 class Changes:
     """The writes of a plan, the previous values for the journal, and the derived values for the state in memory."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, mark: bytes) -> None:
+        self._mark = mark
         self.writes: list[Write] = []
         self.touched: list[Touched] = []
         self.folders: dict[int, Folder] = {}
@@ -77,13 +78,13 @@ class Changes:
         for key, page in plan.pages.items():
             self._page(key, page)
         for key, text in plan.bodies.items():
-            self.writes.append(Put(BODY, key, encode_body(key, text)))
+            self.writes.append(Put(BODY, key, encode_body(key, text, mark)))
         for number, message in plan.messages.items():
-            value = encode_record(number, message)
+            value = encode_record(number, message, mark)
             self.writes.append(Put(MESSAGE, number, value))
             self.messages[number] = (message, len(value))
         for key, pages in plan.calls.items():
-            self.writes.append(Put(CALL, key, encode_record(key, pages)))
+            self.writes.append(Put(CALL, key, encode_record(key, pages, mark)))
         for key, note in plan.notes.items():
             self._note(key, note)
         for number in plan.destroyed_messages:
@@ -115,7 +116,7 @@ class Changes:
             layouts=self.layout_count,
             fold_budget=fold_budget,
             counts=self.counts,
-            name_crc=crc32(context.encode()),
+            stamp=head_stamp(context, plan.seq),
             turn=turn,
         )
 
@@ -142,7 +143,9 @@ class Changes:
         applied = sum(change is None for change in self.deferred.values())
         self.deferred_count = len(known.keys() | self.deferred.keys()) - applied if known or self.deferred else 0
         for key, change in self.deferred.items():
-            self.writes.append(Delete(ANCHOR, key) if change is None else Put(ANCHOR, key, encode_record(key, change)))
+            self.writes.append(
+                Delete(ANCHOR, key) if change is None else Put(ANCHOR, key, encode_record(key, change, self._mark))
+            )
 
     def _lay_out(self) -> None:
         """Store new layouts. Delete those of segments in which a developer placed, showed or hid known pages."""
@@ -154,7 +157,7 @@ class Changes:
                 if layout is not None and page_number(key) < layout.next and self._changes_layout(key):
                     self.layouts[segment_number(key)] = None
         for number, layout in self.layouts.items():
-            value = b"" if layout is None else encode_record(number, layout)
+            value = b"" if layout is None else encode_record(number, layout, self._mark)
             self.writes.append(Put(LAYOUT, number, value) if value else Delete(LAYOUT, number))
         self.layout_count = len({*known, *self.layouts}) - sum(layout is None for layout in self.layouts.values())
 
@@ -172,14 +175,14 @@ class Changes:
     def _note(self, key: int, note: NoteRecord) -> None:
         old = self._state.note(key)
         if is_undone(key):
-            self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old)))
-        self.writes.append(Put(NOTE, key, encode_record(key, note)))
+            self.touched.append(Touched(NOTE_CODE, key, None if old is None else encode_record(key, old, self._mark)))
+        self.writes.append(Put(NOTE, key, encode_record(key, note, self._mark)))
 
     def _segment(self, number: int, segment: SegmentRecord) -> None:
         old = self._state.segment(number)
-        before = None if old is None else encode_record(number, old)
+        before = None if old is None else encode_record(number, old, self._mark)
         self.touched.append(Touched(SEGMENT_CODE, number, before))
-        self.writes.append(Put(SEGMENT, number, encode_record(number, segment)))
+        self.writes.append(Put(SEGMENT, number, encode_record(number, segment, self._mark)))
 
     def _page(self, key: int, page: PageRecord | Gone) -> None:
         old = self._plan.stored_page(key)
@@ -191,9 +194,9 @@ class Changes:
         if self._plan.omits_previous:
             self.touched.append(Touched(PAGE_CODE, key))
         else:
-            before = encode_page(key, old if isinstance(old, Gone) else old.header, *place)
+            before = encode_page(key, old if isinstance(old, Gone) else old.header, *place, self._mark)
             self.touched.append(Touched(PAGE_CODE, key, before, *place))
-        value = encode_page(key, page if isinstance(page, Gone) else page.header, group, order)
+        value = encode_page(key, page if isinstance(page, Gone) else page.header, group, order, self._mark)
         if place == (group, order):
             self.writes.append(Patch(PAGE, key, value))
         else:
@@ -207,10 +210,10 @@ class Changes:
         self.touched.append(Touched(PAGE_CODE, key))
         self._new_pages.append(key)
         if isinstance(page, Gone):
-            self.writes.append(Put(PAGE, key, encode_record(key, page)))
+            self.writes.append(Put(PAGE, key, encode_record(key, page, self._mark)))
             return
         header, group = page.header, page.group
-        self.writes.append(Put(PAGE, key, encode_page(key, header, group, page.rank), group, page.rank))
+        self.writes.append(Put(PAGE, key, encode_page(key, header, group, page.rank, self._mark), group, page.rank))
         self._tally(page, +1)
         if header.pinned:
             self._pin(key, None, page)
@@ -237,7 +240,7 @@ class Changes:
                 self._write_tally(key, count)
 
     def _write_tally(self, key: int, count: int) -> None:
-        self.writes.append(Put(TALLY, key, encode_record(key, count)) if count else Delete(TALLY, key))
+        self.writes.append(Put(TALLY, key, encode_record(key, count, self._mark)) if count else Delete(TALLY, key))
 
     def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
         was = isinstance(old, PageRecord) and old.header.pinned

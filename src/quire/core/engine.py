@@ -25,9 +25,9 @@ from quire.core.records import (
     ORIGINS,
     EntryRecord,
     NoteRecord,
-    Touched,
     decode_entry,
     encode_record,
+    mark_of,
     origins_of,
 )
 from quire.core.state import State
@@ -234,9 +234,11 @@ class Engine:
         if plan.pages and operation != "fold":
             clear_stale_chapters(plan)
         state = self.state
-        changes = Changes(plan)
+        commit_id = self._next_commit_id()
+        mark = state.mark or mark_of(commit_id)
+        changes = Changes(plan, mark)
         turn = 0 if self.turn is None else self.turn.number_in(self.state)
-        entry = self._entry(plan, operation, tuple(changes.touched), undoes, turn)
+        entry = EntryRecord(plan.now, plan.actor, operation, commit_id, tuple(changes.touched), undoes, turn)
         head = changes.head(
             state.context,
             state.head.identity or entry.commit,
@@ -244,7 +246,7 @@ class Engine:
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)))
+        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark)))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
         self._write(state.storage, commit, entry)
@@ -275,8 +277,9 @@ class Engine:
         change.
         """
         state = self.state
-        changes = Changes(plan)
-        entry = self._entry(plan, "fork", (), 0)
+        mark = state.mark
+        changes = Changes(plan, mark)
+        entry = EntryRecord(plan.now, plan.actor, "fork", self._next_commit_id(), ())
         old = state.head
         head = changes.head(target, entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
@@ -286,27 +289,17 @@ class Engine:
         origins = NoteRecord(plan.seq, origins=(*origins_of(old, state.note(ORIGINS)), old.identity))
         extra: list[Write] = [
             Delete(NOTE, BATCHES),
-            Put(NOTE, ORIGINS, encode_record(ORIGINS, origins)),
-            Put(JOURNAL, plan.seq, encode_record(plan.seq, entry)),
+            Put(NOTE, ORIGINS, encode_record(ORIGINS, origins, mark)),
+            Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark)),
         ]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
         copy = partial(state.storage.fork, state.context, target, commit, below)
         self._once(state.storage, target, plan.seq, entry, copy)
 
-    def _entry(
-        self, plan: Plan, operation: str, touched: tuple[Touched, ...], undoes: int, turn: int = 0
-    ) -> EntryRecord:
+    def _next_commit_id(self) -> bytes:
         self._attempts += 1
-        return EntryRecord(
-            time=plan.now,
-            actor=plan.actor,
-            operation=operation,
-            commit=self._handle + self._attempts.to_bytes(4),
-            touched=touched,
-            undoes=undoes,
-            turn=turn,
-        )
+        return self._handle + self._attempts.to_bytes(4)
 
     def _write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:
         """Commit exactly once. `entry` is the last entry of the commit."""

@@ -36,6 +36,7 @@ from quire.core.records import (
     decode_sheet,
     decode_tally,
     decode_vector,
+    mark_of,
     message_id_key,
     segment_number,
 )
@@ -62,19 +63,19 @@ from quire.storage.base import (
     Storage,
 )
 
-DECODERS: dict[Family, Callable[[Record], object]] = {
-    SEGMENT: lambda record: decode_segment(record.key, record.value),
+DECODERS: dict[Family, Callable[[Record, bytes], object]] = {
+    SEGMENT: lambda record, mark: decode_segment(record.key, record.value, mark),
     PAGE: decode_page,
-    BODY: lambda record: decode_body(record.key, record.value),
-    JOURNAL: lambda record: decode_entry(record.key, record.value),
-    TALLY: lambda record: decode_tally(record.key, record.value),
-    MESSAGE: lambda record: decode_message(record.key, record.value),
-    CALL: lambda record: decode_call(record.key, record.value),
-    NOTE: lambda record: decode_note(record.key, record.value),
-    ANCHOR: lambda record: decode_deferred_change(record.key, record.value),
-    VECTOR: lambda record: decode_vector(record.key, record.value),
-    LAYOUT: lambda record: decode_layout(record.key, record.value),
-    SHEET: lambda record: decode_sheet(record.key, record.value),
+    BODY: lambda record, mark: decode_body(record.key, record.value, mark),
+    JOURNAL: lambda record, mark: decode_entry(record.key, record.value, mark),
+    TALLY: lambda record, mark: decode_tally(record.key, record.value, mark),
+    MESSAGE: lambda record, mark: decode_message(record.key, record.value, mark),
+    CALL: lambda record, mark: decode_call(record.key, record.value, mark),
+    NOTE: lambda record, mark: decode_note(record.key, record.value, mark),
+    ANCHOR: lambda record, mark: decode_deferred_change(record.key, record.value, mark),
+    VECTOR: lambda record, mark: decode_vector(record.key, record.value, mark),
+    LAYOUT: lambda record, mark: decode_layout(record.key, record.value, mark),
+    SHEET: lambda record, mark: decode_sheet(record.key, record.value, mark),
 }
 """The decoder of each family; a pin has only a key. Each raises `Corrupt` for a damaged record."""
 
@@ -122,14 +123,15 @@ class RecordCheck:
         self._is_damaged = False
         found = self._decode("head", 0, lambda: decode_head(head.value))
         self._head = found if isinstance(found, HeadRecord) else None
-        if self._head is not None and not self._head.belongs_to(context):
-            self._report("head", 0, "its head belongs to another context.")
+        self._mark = mark_of(self._head.family or self._head.identity) if self._head else b""
+        if self._head is not None and not self._head.belongs_to(context, head.version):
+            self._report("head", 0, "its head belongs to another context or version.")
 
     def add(self, family: Family, record: Record) -> object:
         """Check the next record; return its value, or None if it cannot be read."""
         self._found[family].add(record.key)
         decoder = DECODERS.get(family)
-        value = None if decoder is None else self._decode(family, record.key, lambda: decoder(record))
+        value = None if decoder is None else self._decode(family, record.key, lambda: decoder(record, self._mark))
         if family == PAGE:
             self._pages[segment_number(record.key)] += 1
         elif family == JOURNAL and value is None:  # unreadable, but not missing

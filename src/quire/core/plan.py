@@ -259,7 +259,9 @@ class Plan(Reader):
         for number, record in self.state.message_records(0, self.state.next_message):
             left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
             if left != record.sent:
-                self.erasures.append(Patch(MESSAGE, number, encode_record(number, replace(record, sent=left))))
+                self.erasures.append(
+                    Patch(MESSAGE, number, encode_record(number, replace(record, sent=left), self.state.mark))
+                )
 
     def set_id(self, number: int, message_id: str) -> None:
         """Give a new message an id by which it is known."""

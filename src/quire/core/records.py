@@ -8,9 +8,9 @@ used twice, an old index can name the new one, and undo can see later changes.
 Structs are stored as arrays: a field may be appended with a default, never moved or removed.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from enum import IntEnum
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -31,9 +31,18 @@ DEFAULT_BUDGET: Final = 128_000
 """The budget of a context for which none was set."""
 COLD_GROUP: Final = 1 << KEY_BITS
 _SEAL: Final = 4
+_MARKED: Final = 0x5EA1ED
+"""Changes the checksum of a record with a mark."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
 T = TypeVar("T")
+V = TypeVar("V", covariant=True)
+
+
+class Decode(Protocol[V]):
+    """A function from the key and bytes of a record to its value."""
+
+    def __call__(self, key: int, value: bytes, mark: bytes = b"") -> V: ...
 
 
 def page_key(segment: int, number: int) -> int:
@@ -169,8 +178,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
     identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
     `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
-    fold, so that they need not be read. `counts` is None if the last writer was an older quire. `name_crc` is a
-    checksum of the context's name; 0 if it is not known. `turn` is the highest number of a turn that committed here.
+    fold, so that they need not be read. `counts` is None if the last writer was an older quire. `stamp` is a checksum
+    of the context's name and version; 0 if it is not known. `turn` is the highest number of a turn that committed here.
     """
 
     format: int
@@ -190,12 +199,17 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     layouts: int = 0
     fold_budget: int = 0
     counts: Counts | None = None
-    name_crc: int = 0
+    stamp: int = 0
     turn: int = 0
 
-    def belongs_to(self, context: str) -> bool:
-        """Return whether this is the head of the context with this name, as far as it is known."""
-        return self.name_crc in (0, crc32(context.encode()))
+    def belongs_to(self, context: str, version: int) -> bool:
+        """Return whether this is the head of a context at a version, as far as it is known."""
+        return self.stamp in (0, head_stamp(context, version))
+
+
+def head_stamp(context: str, version: int) -> int:
+    """Return the stamp of a head."""
+    return crc32(context.encode(), version)
 
 
 class TailText(Struct, frozen=True, array_like=True, gc=False):
@@ -455,16 +469,14 @@ _page_decoder = msgspec.msgpack.Decoder(Header | Gone)
 _head_decoder = msgspec.msgpack.Decoder(HeadRecord)
 
 
-def encode_record(key: int, value: Struct | int | tuple[int, ...]) -> bytes:
-    """Encode any record except a body, for storage under this key."""
-    payload = _encode(value)
-    return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
+def encode_record(key: int, value: Struct | int | tuple[int, ...], mark: bytes = b"") -> bytes:
+    """Encode any record except a body, for storage under this key. `mark` is that of the context."""
+    return _seal(_encode(value), key & 0xFFFFFFFF, mark)
 
 
-def encode_page(key: int, value: Header | Gone, group: int | None, order: bytes) -> bytes:
+def encode_page(key: int, value: Header | Gone, group: int | None, order: bytes, mark: bytes = b"") -> bytes:
     """Encode a page for storage under this key, in this place. The checksum covers the place."""
-    payload = _encode(value)
-    return payload + crc32(payload, _place_seed(key, group, order)).to_bytes(_SEAL)
+    return _seal(_encode(value), _place_seed(key, group, order), mark)
 
 
 def _place_seed(key: int, group: int | None, order: bytes) -> int:
@@ -472,30 +484,52 @@ def _place_seed(key: int, group: int | None, order: bytes) -> int:
     return crc32(order, (key + place) & 0xFFFFFFFF)
 
 
-def encode_body(key: int, text: str) -> bytes:
+def encode_body(key: int, text: str, mark: bytes = b"") -> bytes:
     """Encode a text body for storage under this key."""
-    payload = text.encode()
-    return payload + crc32(payload, key & 0xFFFFFFFF).to_bytes(_SEAL)
+    return _seal(text.encode(), key & 0xFFFFFFFF, mark)
 
 
-def _unseal(family: str, key: int, value: bytes) -> bytes:
-    """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record."""
-    payload = value[:-_SEAL]
-    if len(value) < _SEAL or crc32(payload, key & 0xFFFFFFFF) != int.from_bytes(value[-_SEAL:]):
-        raise _damage_error(family, key, "its checksum does not match")
-    return payload
+def mark_of(identity: bytes) -> bytes:
+    """Return the mark of all records of a context and its forks: contexts of one store use the same keys."""
+    return crc32(identity).to_bytes(_SEAL) if identity else b""
+
+
+def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
+    """Return a payload with the mark of its context, if it has one, and a checksum."""
+    marked = payload + mark
+    return marked + crc32(marked, seed ^ _MARKED if mark else seed).to_bytes(_SEAL)
+
+
+def _unseal(family: str, key: int, value: bytes, mark: bytes, *seeds: int) -> memoryview:
+    """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record.
+
+    A record of an older version has no mark.
+    """
+    view = memoryview(value)
+    marked, seal = view[:-_SEAL], int.from_bytes(view[-_SEAL:])
+    for seed in seeds:
+        if crc32(marked, seed ^ _MARKED) == seal and len(marked) >= _SEAL:
+            if mark and marked[-_SEAL:] != mark:
+                raise _damage_error(family, key, "it belongs to another context")
+            return marked[:-_SEAL]
+        if crc32(marked, seed) == seal and len(value) >= _SEAL:
+            return marked
+    raise _damage_error(family, key, "its checksum does not match")
 
 
 def _damage_error(family: str, key: int, reason: object) -> Corrupt:
     return Corrupt(f"is damaged: {reason}.", record=f"{family} record {key}")
 
 
-def _decoder_of(kind: type[T], family: str) -> Callable[[int, bytes], T]:
-    """Return a function from the key and bytes of a record to its value. It raises `Corrupt`."""
+def _decoder_of(kind: type[T], family: str) -> "Decode[T]":
+    """Return a function from the key and bytes of a record to its value. It raises `Corrupt`.
+
+    With `mark`, a record of another context is refused.
+    """
     decoder = msgspec.msgpack.Decoder(kind)
 
-    def decode(key: int, value: bytes) -> T:
-        payload = _unseal(family, key, value)
+    def decode(key: int, value: bytes, mark: bytes = b"") -> T:
+        payload = _unseal(family, key, value, mark, key & 0xFFFFFFFF)
         try:
             return decoder.decode(payload)
         except msgspec.MsgspecError as error:
@@ -518,31 +552,29 @@ _decode_vector = _decoder_of(VectorRecord, "vector")
 _decode_vector_state = _decoder_of(VectorState, "vector")
 
 
-def decode_vector(key: int, value: bytes) -> VectorRecord | VectorState:
+def decode_vector(key: int, value: bytes, mark: bytes = b"") -> VectorRecord | VectorState:
     """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
-    return _decode_vector_state(key, value) if key == VECTOR_STATE else _decode_vector(key, value)
+    return _decode_vector_state(key, value, mark) if key == VECTOR_STATE else _decode_vector(key, value, mark)
 
 
-def decode_sheet(key: int, value: bytes) -> SheetRecord | SheetState:
+def decode_sheet(key: int, value: bytes, mark: bytes = b"") -> SheetRecord | SheetState:
     """Decode a folder's sheet or the `SheetState`. Raises `Corrupt`."""
-    return _decode_sheet_state(key, value) if key == SHEET_STATE else _decode_sheet(key, value)
+    return _decode_sheet_state(key, value, mark) if key == SHEET_STATE else _decode_sheet(key, value, mark)
 
 
-def decode_body(key: int, value: bytes) -> str:
+def decode_body(key: int, value: bytes, mark: bytes = b"") -> str:
     """Decode a text body. Raises `Corrupt`."""
     try:
-        return _unseal("body", key, value).decode()
+        return str(_unseal("body", key, value, mark, key & 0xFFFFFFFF), "utf-8")
     except UnicodeDecodeError as error:
         raise _damage_error("body", key, error) from error
 
 
-def decode_page(record: Record) -> PageRecord | Gone:
+def decode_page(record: Record, mark: bytes = b"") -> PageRecord | Gone:
     """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
     key, parent = record.key, record.group
-    payload, seal = record.value[:-_SEAL], int.from_bytes(record.value[-_SEAL:])
-    own = crc32(payload, _place_seed(key, parent, record.order))
-    if seal != own and seal != crc32(payload, key & 0xFFFFFFFF):  # of an older quire, or a previous value in an entry
-        raise _damage_error("page", key, "its checksum does not match")
+    seed = _place_seed(key, parent, record.order)
+    payload = _unseal("page", key, record.value, mark, seed, key & 0xFFFFFFFF)  # an older quire did not seal the place
     try:
         header = _page_decoder.decode(payload)
     except msgspec.MsgspecError as error:
@@ -558,7 +590,7 @@ def decode_page(record: Record) -> PageRecord | Gone:
 
 def decode_head(value: bytes) -> HeadRecord:
     """Decode a head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
-    payload = _unseal("head", 0, value)
+    payload = _unseal("head", 0, value, b"", 0)
     try:
         head = _head_decoder.decode(payload)
     except msgspec.MsgspecError as error:

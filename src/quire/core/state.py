@@ -4,7 +4,7 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -20,6 +20,7 @@ from quire.core.records import (
     RENDERER,
     Counter,
     Counts,
+    Decode,
     DeferredChange,
     Gone,
     HeadRecord,
@@ -39,6 +40,7 @@ from quire.core.records import (
     decode_page,
     decode_segment,
     decode_tally,
+    mark_of,
     page_key,
     page_number,
     segment_number,
@@ -135,11 +137,12 @@ class State(Reader):
             raise InvalidOperation(
                 f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
             )
-        head = self._decode(decode_head, found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
-        if not head.belongs_to(context):
-            raise self._corrupt("its head belongs to another context.")
+        head = self._decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
+        if found is not None and not head.belongs_to(context, found.version):
+            raise self._corrupt("its head belongs to another context or version.")
+        mark = mark_of(head.family or head.identity)
         stored = near.scan(context, SEGMENT) if found else ()
-        segments = {record.key: self._decode(decode_segment, record.key, record.value) for record in stored}
+        segments = {record.key: self._decode(decode_segment, record.key, record.value, mark) for record in stored}
         if len(segments) < len(head.counters):
             if self.storage.head(context) != found:  # it was deleted and created again meanwhile
                 self.load()
@@ -147,6 +150,7 @@ class State(Reader):
             number = next(number for number in range(len(head.counters)) if number not in segments)
             raise self._corrupt(f"segment record {number} ({head.counters[number].segment!r}) is missing.")
         self._segments = segments
+        self.mark = mark
         self.near = near
         self.version = found.version if found else 0
         self.head = head
@@ -529,6 +533,7 @@ class State(Reader):
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
         self.head_value = head_value
+        self.mark = self.mark or mark_of(head.family or head.identity)
         self._counts = head.counts
         for number in range(len(self._counters), len(head.counters)):
             self._numbers[head.counters[number].segment] = number
@@ -630,16 +635,22 @@ class State(Reader):
 
     def _decode_page(self, record: Record) -> PageRecord | Gone:
         try:
-            return decode_page(record)
+            return decode_page(record, self.mark)
         except Corrupt as error:
             is_known = segment_number(record.key) < len(self._counters)
             text = f"page {self.index(record.key)} {error.fact}" if is_known else str(error)
             raise self._corrupt(text) from error
 
-    def _decode(self, decode: Callable[..., T], *args: Any) -> T:
-        """Return `decode(…)`. Raises `Corrupt` with the name of the context."""
+    def _decode(self, decode: Decode[T], key: int, value: bytes, mark: bytes | None = None) -> T:
+        """Return the value of a record. Raises `Corrupt` with the name of the context."""
         try:
-            return decode(*args)
+            return decode(key, value, self.mark if mark is None else mark)
+        except Corrupt as error:
+            raise self._corrupt(str(error)) from error
+
+    def _decode_head(self, value: bytes) -> HeadRecord:
+        try:
+            return decode_head(value)
         except Corrupt as error:
             raise self._corrupt(str(error)) from error
 

@@ -368,13 +368,13 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
     writes: list[Write] = []
     for family in _DERIVED:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
-    writes += [Put(TALLY, key, encode_record(key, count)) for key, count in children.items()]
+    writes += [Put(TALLY, key, encode_record(key, count, state.mark)) for key, count in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
     damaged: set[str] = set()
     head = Head(state.version, state.head_value)
     check = RecordCheck(state.context, head, lambda damage: damaged.add(damage.family))
     read_records(check, state.storage, state.context)
-    writes += [Put(CALL, key, encode_record(key, pages)) for key, pages in check.wrong_calls().items()]
+    writes += [Put(CALL, key, encode_record(key, pages, state.mark)) for key, pages in check.wrong_calls().items()]
     for family in (VECTOR, LAYOUT, SHEET):
         if family in damaged:
             writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.integrity import RecordCheck
-from quire.core.records import decode_head, encode_record
+from quire.core.records import decode_head, encode_record, head_stamp
 from quire.errors import (
     Conflict,
     Corrupt,
@@ -255,9 +255,9 @@ class ExportFile:
 
     def head(self, context: str) -> Head:
         head = decode_head(self._head.value)
-        if head.belongs_to(context):
+        if head.belongs_to(context, self._head.version):
             return self._head
-        renamed = replace(head, name_crc=crc32(context.encode()))
+        renamed = replace(head, stamp=head_stamp(context, self._head.version))
         return Head(self._head.version, encode_record(0, renamed))
 
     def get(self, context: str, family: Family, key: int) -> Record | None:

@@ -25,6 +25,7 @@ from quire.core.records import (
     decode_head,
     decode_vector,
     encode_record,
+    mark_of,
     page_number,
 )
 from quire.errors import Conflict, Corrupt, InvalidValue, NotInstalled, short_repr
@@ -118,6 +119,7 @@ class Vectors:
         self.model = model
         self._lock = RLock()
         self._state: VectorState | None = None
+        self._mark = b""
         self._rows: dict[int, Any] = {}
         self._matrix: Any = None
         self._keys: Any = None
@@ -130,7 +132,9 @@ class Vectors:
                 if head is None:
                     self._forget()
                     return
-                identity = decode_head(head.value).identity
+                stored_head = decode_head(head.value)
+                identity = stored_head.identity
+                self._mark = mark_of(stored_head.family or identity)
                 record = storage.get(context, VECTOR, VECTOR_STATE)
                 state = decode_vector(record.key, record.value) if record else None
                 if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
@@ -188,7 +192,7 @@ class Vectors:
         self._forget()
         if state.version:
             for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
-                kept = decode_vector(record.key, record.value)
+                kept = decode_vector(record.key, record.value, self._mark)
                 if isinstance(kept, VectorRecord):
                     self._rows[record.key] = numpy.frombuffer(kept.vector, dtype="<f2").astype(numpy.float32)
         self._state = state
@@ -226,11 +230,13 @@ class Vectors:
         Others may write to the context meanwhile. Then `then` is an older version, and the next call catches up.
         """
         writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTOR_STATE})]
-        writes += [Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()))) for key, row in fresh.items()]
+        writes += [
+            Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()), self._mark)) for key, row in fresh.items()
+        ]
         if VECTOR_STATE in gone and len(writes) >= _WRITES:
             # if this is interrupted, vectors of two embedders must not be taken for those of one
             _write(storage, context, then.identity, [Delete(VECTOR, VECTOR_STATE)])
-        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then)))
+        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then, self._mark)))
         for start in range(0, len(writes), _WRITES):
             _write(storage, context, then.identity, writes[start : start + _WRITES])
 

@@ -250,14 +250,15 @@ def _erase_records(plan: Plan, traces: Traces) -> int:
         pages = decode_call(record.key, record.value)
         left = tuple(page for page in pages if page not in traces.keys)
         if left != pages:
-            value = encode_record(record.key, left)
+            value = encode_record(record.key, left, plan.state.mark)
             plan.erasures.append(Put(CALL, record.key, value) if left else Delete(CALL, record.key))
     entries = 0
     for record in storage.scan(context, JOURNAL):
         entry = decode_entry(record.key, record.value)
         touched = tuple(_blank_touched(item, traces) for item in entry.touched)
         if touched != entry.touched:
-            plan.erasures.append(Put(JOURNAL, record.key, encode_record(record.key, replace(entry, touched=touched))))
+            value = encode_record(record.key, replace(entry, touched=touched), plan.state.mark)
+            plan.erasures.append(Put(JOURNAL, record.key, value))
             entries += 1
     return entries
 

@@ -237,11 +237,11 @@ class Sheets:
         writes: list[Write] = []
         for folder in sorted(self._changed):
             chunks = self._chunks[folder]
-            value = encode_record(folder, SheetRecord(chunks))
+            value = encode_record(folder, SheetRecord(chunks), state.mark)
             writes.append(Put(SHEET, folder, value) if chunks else Delete(SHEET, folder))
         stored = SheetState(state.version, state.head.identity)
         if stored != self._stored:
-            writes.append(Put(SHEET, SHEET_STATE, encode_record(SHEET_STATE, stored)))
+            writes.append(Put(SHEET, SHEET_STATE, encode_record(SHEET_STATE, stored, state.mark)))
         return writes
 
     def _changed_places(self) -> Places | None:
@@ -363,7 +363,7 @@ class Sheets:
     def _load(self, key: int) -> SheetRecord | SheetState | None:
         with suppress(Corrupt):  # a sheet that cannot be read is made again
             record = self._state.storage.get(self._state.context, SHEET, key)
-            return None if record is None else decode_sheet(key, record.value)
+            return None if record is None else decode_sheet(key, record.value, self._state.mark)
         return None
 
 
