@@ -163,7 +163,7 @@ def system(messages: Sequence[Message]) -> str | list[Values]:
         contents.append(original["content"] if original else _write_content(message))
     if len(contents) == 1:
         return contents[0] or ""
-    return [block for content in contents for block in _blocks(content)] or ""
+    return [block for content in contents for block in to_blocks(content)] or ""
 
 
 def prompt_length(messages: Sequence[Message]) -> int:
@@ -250,7 +250,7 @@ def _format_message(message: Message) -> Values | None:
             return {"role": "user", "content": [result]}
         case "assistant":
             if message.tool_calls:
-                content = [*_blocks(content), *map(_written_call, message.tool_calls)]
+                content = [*to_blocks(content), *map(_written_call, message.tool_calls)]
             return {"role": "assistant", "content": content} if content else None
         case "system":  # a late system message stays among the messages; not every model accepts that role there
             role = "system" if message.origin == "anthropic" else "user"
@@ -271,7 +271,8 @@ def _written_call(call: ToolCall) -> Values:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
 
-def _blocks(content: str | list[Values]) -> list[Values]:
+def to_blocks(content: str | list[Values]) -> list[Values]:
+    """Return content as a list of blocks."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
     return content
@@ -285,5 +286,5 @@ def _joins(message: Message, previous: Values) -> bool:
 
 
 def _join_values(first: Values, second: Values) -> Values:
-    content = [*_blocks(first["content"]), *_blocks(second["content"])]
+    content = [*to_blocks(first["content"]), *to_blocks(second["content"])]
     return {**first, **second, "content": sorted(content, key=lambda block: not _is_result(block))}

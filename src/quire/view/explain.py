@@ -23,9 +23,9 @@ from quire.view.draw import shown_pages
 from quire.view.fold.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
 from quire.view.parts import ShownPage, ViewPart, tokens_by_kind
+from quire.view.runs import SPAN
 
 _WIDTH = 50
-_SPAN = "…"
 _PAGE_HEAD = 32
 """The estimated tokens of a segment's heading and of a page's name."""
 _FRAMES = {"whole": "whole in", "clipped": "clipped to fit"}
@@ -139,7 +139,7 @@ def _calls(state: State, index: PageIndex) -> str:
 
 def _is_real(shown: ShownPage) -> bool:
     """Return whether a page exists, and is not a chapter of one preview: such a chapter is named by a span of pages."""
-    return _SPAN not in shown.index
+    return SPAN not in shown.index
 
 
 def _open_below(state: State, page: PageRecord) -> list[int]:
@@ -288,7 +288,7 @@ def _span_of(state: State, page: PageRecord, parts: Sequence[ViewPart]) -> str:
     order = {state.index(inner.key): place for place, (_, inner) in enumerate(state.subtree(root))}
     place = order.get(state.index(page.key), -1)
     for span in spans:
-        first, _, last = span.partition(_SPAN)
+        first, _, last = span.partition(SPAN)
         if order.get(first, place + 1) <= place <= order.get(last, -1):
             return span
     return ""

@@ -115,7 +115,7 @@ class Renderer:
             budget = self._engine.budget
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
-            reserve = options.reserve + (self._count_tools(options.tools) if options.tools else 0)
+            reserve = options.reserve + (self._tools(options.tools)[2] if options.tools else 0)
             room = max(0, limit - reserve)
             has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
             room -= LINE_TOKENS if has_line else 0
@@ -250,9 +250,6 @@ class Renderer:
         if bound != self._frame:
             cache.bind(b"changed" if is_last else bound)  # no reply has such a frame
         self._frame = bound
-
-    def _count_tools(self, tools: Sequence[Any]) -> int:
-        return self._tools(tools)[2]
 
     def _tools(self, tools: Sequence[Any]) -> tuple[Sequence[Any], bytes, int]:
         """Return tool schemas with their digest and their tokens. The last ones are cached."""

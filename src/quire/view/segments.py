@@ -17,7 +17,6 @@ from quire.core.records import (
     SegmentRecord,
     page_key,
     page_line,
-    page_number,
     segment_number,
 )
 from quire.core.state import State
@@ -298,9 +297,3 @@ def _tree_piece(reader: Reader, builder: PartBuilder, page: PageRecord, *, is_op
 def _piece(reader: Reader, builder: PartBuilder, page: PageRecord, text: str, granularity: Granularity) -> Piece:
     tokens = page.header.tokens if granularity == "whole" else builder.measure(text)
     return text, ShownPage(page.key, reader.index(page.key), granularity, tokens)
-
-
-def is_new(state: State, key: int) -> bool:
-    """Return whether a page came after the layout of its segment."""
-    layout = state.layout(segment_number(key))
-    return layout is not None and page_number(key) >= layout.next

@@ -8,7 +8,7 @@ from msgspec import Struct, to_builtins
 from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
 from quire.providers import format_request
-from quire.providers.anthropic import join_messages, prompt_length, system
+from quire.providers.anthropic import join_messages, prompt_length, system, to_blocks
 from quire.providers.legal_form import make_legal, remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
@@ -186,15 +186,11 @@ class View:
 def _mark_last(messages: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Set marks on the last messages: the next view begins with them."""
     for message in messages[: -most - 1 : -1]:
-        if _blocks(message["content"])[-1].get("type") not in ("thinking", "redacted_thinking"):
+        if to_blocks(message["content"])[-1].get("type") not in ("thinking", "redacted_thinking"):
             message["content"] = _mark_end(message["content"])
     return messages
 
 
 def _mark_end(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    blocks = _blocks(content)
+    blocks = to_blocks(content)
     return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]
-
-
-def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content

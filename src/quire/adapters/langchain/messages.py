@@ -69,15 +69,15 @@ def fingerprint(message: BaseMessage) -> bytes:
     return msgspec.json.encode([role, message.name, content, calls, answered], enc_hook=repr)
 
 
-def to_langchain(message: Message, from_stored: BaseMessage | None = None) -> BaseMessage | None:
+def to_langchain(message: Message, original: BaseMessage | None = None) -> BaseMessage | None:
     """Return a message of a view for LangChain: its original with the shown content, or a new one. None if empty."""
     written = format_messages([message], "openai")
     if not written:
         return None
     [fresh] = convert_to_messages(written)
-    if from_stored is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(from_stored)]:
+    if original is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(original)]:
         return fresh
-    return from_stored.model_copy(update={"content": fresh.content})
+    return original.model_copy(update={"content": fresh.content})
 
 
 def _role(message: BaseMessage) -> Role:

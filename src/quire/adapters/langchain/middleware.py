@@ -151,8 +151,8 @@ def _to_request_messages(
         elif place is not None:
             shown.append(messages[place.item])
         else:
-            find_source = synced.sync.find_source(message)
-            fresh = to_langchain(message, None if find_source is None else messages[find_source.item])
+            source = synced.sync.find_source(message)
+            fresh = to_langchain(message, None if source is None else messages[source.item])
             shown += [] if fresh is None else [fresh]
     if not system:
         return None, shown

@@ -175,13 +175,13 @@ def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[
         if leading:
             continue
         names |= {call.id: call.name for call in message.tool_calls}
-        find_source = place or sync.find_source(message)
-        item = None if find_source is None else items[find_source.item]
+        source = place or sync.find_source(message)
+        item = None if source is None else items[source.item]
         if message.role == "assistant":
             whole = place is not None and isinstance(item, ModelResponse)
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
-        elif find_source is not None and isinstance(item, ModelRequest):
-            part = spoken_parts(item)[find_source.part][0]
+        elif source is not None and isinstance(item, ModelRequest):
+            part = spoken_parts(item)[source.part][0]
             pieces.append((item, part if place is not None else _clip_part(message, part, names)))
         else:
             pieces.append((None, _make_part(message, names)))
