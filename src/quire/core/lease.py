@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from quire.errors import Busy, Conflict, QuireError, StorageClosed
 from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
 
-LEASE_SECONDS: Final = 30.0
+LEASE_SECONDS = 30.0
 """A lease that was not renewed for so long has expired."""
 _RENEWALS = 3
 """A lease is renewed so many times before it would expire."""
