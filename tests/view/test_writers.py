@@ -67,8 +67,8 @@ def test_a_view_is_drawn_from_what_was_fitted(monkeypatch: pytest.MonkeyPatch, c
         ctx.user(f"Question {number}: " + "what does the flight cost? " * 10)
     fit, written = BudgetFitter.fit, []
 
-    def interrupted(fitter: BudgetFitter, *arguments: Any) -> int:
-        total = fit(fitter, *arguments)
+    def interrupted(fitter: BudgetFitter, *arguments: Any, **options: Any) -> int:
+        total = fit(fitter, *arguments, **options)
         if conflicts:
             write()
         return total

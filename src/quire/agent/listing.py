@@ -24,7 +24,7 @@ from quire.model.text import clean_line, indent_lines
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.view.deferred import DeferredReader
-from quire.view.fold.opened import opened_tokens
+from quire.view.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
 
 _DEFAULT_TOKENS = 1_000

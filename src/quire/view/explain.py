@@ -20,7 +20,7 @@ from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, Segm
 from quire.system.window_pages import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
-from quire.view.fold.opened import opened_tokens
+from quire.view.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
 from quire.view.parts import ShownPage, ViewPart, tokens_by_kind
 from quire.view.runs import SPAN

@@ -26,10 +26,10 @@ from quire.view.fold.folding import (
     merge_all_lines,
     protected_pages,
 )
-from quire.view.fold.opened import OpenedPages, find_opened
 from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
 from quire.view.fold.unfolding import Unfolding
 from quire.view.layout import LayoutPlanner, Rooms, layout_rooms
+from quire.view.opened import OpenedPages, find_opened
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ViewPart, tokens_by_kind, total_tokens
 from quire.view.tail import NO_LINES, Tail
