@@ -130,6 +130,20 @@ def test_of_a_long_conversation_only_what_matters_is_gathered() -> None:
     assert "the kestrel nests here\nAssistant: in the tower" in answer.text
 
 
+def test_visible_memories_count_for_the_share_and_selective_recall_needs_a_difference() -> None:
+    said = [Memory(n, n * 2, n * GAP * 2, "Ada", f"the pump number {n} ran well", typical=True) for n in range(80)]
+    said.append(Memory(900, 900, 900 * GAP, "Ada", "the kestrel nests above the pump", typical=True))
+    ranked = rank_memories("Where does the kestrel nest?", said)
+    assert [page.key for page in ranked.lay_out(60, count, selective=True).pages] == [900]
+    assert ranked.lay_out(60, count, {900}, selective=True).pages == ()
+    flat = rank_memories("Did the pump run well?", said[:80])
+    filled = flat.lay_out(60, count, share=60)
+    best = {page.key for page in filled.pages}
+    assert len(best) >= 5
+    assert flat.lay_out(60, count, best).pages  # others take their place
+    assert len(flat.lay_out(60, count, best, share=60).pages) < len(best) / 2  # the visible ones fill the share
+
+
 def letters(texts: list[str]) -> list[list[float]]:
     """Vectors that count letters: enough to compare texts."""
     return [[float(text.lower().count(letter)) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
