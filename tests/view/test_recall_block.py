@@ -88,6 +88,17 @@ def test_what_is_visible_counts_for_the_share() -> None:
     assert max(sizes[1:]) < sizes[0] / 4
 
 
+def test_a_share_is_filled_if_nothing_is_left_to_fold() -> None:
+    ctx = long_talk(1_000)
+    for _ in range(2):  # the first view folds all that it can
+        with ctx.temporary():
+            ctx.user("Where does aunt Mei live, and which pump, valve, tank, seal and pipe was it?")
+            kinds = ctx.render(recall=1.0).by_kind()
+        assert kinds["recalled"] > 700
+        ctx.user("Which pump and which valve?")
+        ctx.render(recall=1.0)
+
+
 def test_true_recalls_what_stands_out_and_a_share_is_filled() -> None:
     ctx = long_talk(4_000, turns=150)
     with ctx.temporary():

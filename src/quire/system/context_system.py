@@ -201,9 +201,9 @@ class ContextSystem:
             record = _require_folder(state, index)
             start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
             most = None if limit is None else check_whole_number(limit, "limit")
-            if cold:
+            if cold and most is None:  # the check reads the whole segment, so a part of the list is read without it
                 state.check_segment(segment_number(record.key))
-            elif after is not None or most is not None:
+            elif not cold and (after is not None or most is not None):
                 state.check_folder(record.key)
             return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
 

@@ -135,7 +135,7 @@ class Renderer:
             if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
                 whole = new_tail(cache, whole=True) if recall or cache.preludes() else tail
                 cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
-                tail = tail if folded is None else whole
+                tail = tail if cache.preludes() else whole
                 after = new_parts(tail, () if inline else cache.preludes())
             fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
             is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
