@@ -13,6 +13,7 @@ line: tokens spent on framing are evidence lost.
 On long dialogues, adding normalized scores kept more evidence than reciprocal rank fusion.
 """
 
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
@@ -80,7 +81,7 @@ class Memory(Struct, frozen=True):
 
     `place` orders exchanges; the places of neighbours differ by one. `when` is in milliseconds. An echo only quotes
     other pages: it keeps its place, but it has no score and is not recalled. A typical exchange was not looked for: the
-    mean score is taken over these.
+    mean score is taken over these. A text that `has_results` has lines of several speakers.
     """
 
     key: int
@@ -90,6 +91,7 @@ class Memory(Struct, frozen=True):
     text: str
     echo: bool = False
     typical: bool = False
+    has_results: bool = False
 
 
 Likeness = Callable[[Sequence[Memory]], Sequence[float]]
@@ -202,7 +204,8 @@ def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[s
         if others:  # call results; only their speakers begin at the margin of the text
             lines = [text, *(f"{_speaker_label(other)}: {other.text}" for other in others)]
             text = "\n".join(map(hang_lines, lines))
-        memory = Memory(page.key, place, page.header.created, _speaker_label(first), "" if echo else text, echo)
+        speaker, created = _speaker_label(first), page.header.created
+        memory = Memory(page.key, place, created, speaker, "" if echo else text, echo, has_results=bool(others))
         entry = cache[page.key] = ((page.header.numbers, segments), memory)
         while len(cache) > _MAX_CACHED:
             cache.popitem(last=False)
@@ -548,13 +551,24 @@ class _RecallLines:
         sample = memory.text[:_LONG]
         size = room * len(sample) // max(self._count(sample), 1)
         while room >= _MIN_PASSAGE and size > 0:
-            passage = make_snippet(memory.text, self._words, size).replace(OPEN, "").replace(CLOSE, "")
-            line = _format_line(memory, passage)
+            line = _format_line(memory, self._best_passage(memory, size))
             tokens = self._count(line)
             if tokens <= room:
                 return line, tokens
             size = min(size * room // tokens, size * 9 // 10)
         return "", 0
+
+    def _best_passage(self, memory: Memory, size: int) -> str:
+        """Return the best passage of a text: words of one speaker only, because a passage is one line."""
+        parts = _SPEAKER_BREAK.split(memory.text) if memory.has_results else [memory.text]
+        found = [make_snippet(part, self._words, size) for part in parts]
+        best = max(range(len(found)), key=lambda number: (found[number].count(OPEN), -number))
+        passage = found[best].replace(OPEN, "").replace(CLOSE, "")
+        return f"…\n{passage}" if best else passage
+
+
+_SPEAKER_BREAK = re.compile(r"\n(?! )")
+"""Before a line of another speaker; further lines of a message are indented."""
 
 
 def _format_line(memory: Memory, text: str) -> str:
