@@ -8,7 +8,8 @@ import pytest
 
 import quire
 from quire import Busy, Context, Corrupt, FileStorage, MemoryStorage, QuireError, SQLiteStorage, StorageFailure
-from quire.core.records import VectorRecord, encode_body, encode_record
+from quire.core.derived_records import VectorRecord
+from quire.core.records import encode_body, encode_record
 from quire.errors import NewerFormat
 from quire.maintenance.doctor import Diagnosis, doctor
 from quire.maintenance.retention import LEAVING

@@ -9,10 +9,10 @@ import pytest
 
 import quire
 from quire import Context, Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, migrate
+from quire.core.derived_records import VECTOR_STATE
 from quire.core.records import (
     CHECKPOINTS,
     GAPS,
-    VECTOR_STATE,
     decode_head,
     encode_record,
     page_key,

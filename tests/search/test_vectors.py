@@ -7,7 +7,7 @@ import pytest
 
 import quire
 from quire import InvalidValue, MemoryStorage, StorageFailure
-from quire.core.records import VECTOR_STATE
+from quire.core.derived_records import VECTOR_STATE
 from quire.search import vectors
 from quire.storage.base import VECTOR, Commit
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
+from quire.core.derived_records import LayoutRecord
 from quire.core.plan import Plan
 from quire.core.records import (
     CHECKPOINTS,
@@ -19,7 +20,6 @@ from quire.core.records import (
     DeferredChange,
     Gone,
     HeadRecord,
-    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,

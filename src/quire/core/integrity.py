@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from quire.core.derived_records import VECTOR_STATE, VectorState, decode_layout, decode_sheet, decode_vector
 from quire.core.records import (
     CHECKPOINTS,
     GAPS,
@@ -15,27 +16,22 @@ from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     PURGED,
-    VECTOR_STATE,
     EntryRecord,
     HeadRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
-    VectorState,
     call_keys,
     decode_body,
     decode_call,
     decode_deferred_change,
     decode_entry,
     decode_head,
-    decode_layout,
     decode_message,
     decode_note,
     decode_page,
     decode_segment,
-    decode_sheet,
     decode_tally,
-    decode_vector,
     mark_of,
     message_id_key,
     segment_number,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
+from quire.core.derived_records import LayoutRecord
 from quire.core.reader import Numbering, Reader, Slot, slot_of
 from quire.core.records import (
     GAPS,
@@ -19,7 +20,6 @@ from quire.core.records import (
     Counter,
     Gone,
     Header,
-    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,

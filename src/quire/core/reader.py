@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
 
+from quire.core.derived_records import LayoutRecord
 from quire.core.records import (
     BATCHES,
     GAPS,
     Batch,
     Counter,
     Gone,
-    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,

@@ -9,7 +9,6 @@ Structs are stored as arrays: a field may be appended with a default, never move
 """
 
 from collections.abc import Collection
-from enum import IntEnum
 from typing import Final, Protocol, TypeVar
 from zlib import crc32
 
@@ -20,7 +19,7 @@ from quire.errors import Corrupt, NewerFormat
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.model.spelling import spell_id, spell_name
-from quire.storage.base import KEY_BITS, MAX_KEY, Record
+from quire.storage.base import KEY_BITS, Record
 
 FORMAT: Final = 2
 """The format of the records in this version. A commit sets it in the head; heads of older formats are read.
@@ -331,108 +330,6 @@ class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     listed: tuple[int, ...] = ()
 
 
-class ItemForm(IntEnum):
-    """How an item of a layout is shown: a page in full or as its line, an open folder, or several pages in one line."""
-
-    WHOLE = 0
-    LINE = 1
-    FOLDER = 2
-    RUN = 3
-
-
-class LayoutItem(Struct, frozen=True, array_like=True, gc=False):
-    """One item of a segment in the view. A run has the keys of its first and last page, and its line as `text`.
-
-    `clip` is the number of characters of a line that is too long; `pages` is the number of pages in a folder or run.
-    """
-
-    form: ItemForm
-    key: int
-    last: int = 0
-    pages: int = 0
-    text: str = ""
-    clip: int = 0
-
-
-class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
-    """How a segment outside the conversation is shown until the next fold; its key is the segment's number.
-
-    It is derived from the pages: entry `seq` decided it, undo never restores it, and a missing one is made again. Pages
-    with a number from `next` on are newer. `pages` and `archived` count the pages of the segment. A `gathered` segment
-    is shown in one line with others. `tokens` is the size of the segment in the view of that entry, `room` its budget.
-    """
-
-    seq: int
-    next: int
-    pages: int = 0
-    archived: int = 0
-    gathered: bool = False
-    items: tuple[LayoutItem, ...] = ()
-    tokens: int = 0
-    room: int = 0
-
-    def shows(self, key: int) -> bool:
-        """Return whether a page is shown whole, or a folder with the pages in it, or whether the page is newer."""
-        if key & _NUMBER_MASK >= self.next:
-            return True
-        return any(item.key == key and item.form in (ItemForm.WHOLE, ItemForm.FOLDER) for item in self.items)
-
-
-class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
-    """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.
-
-    `pages` counts the pages below them that are not archived, without folders, and `archived` the archived children.
-    `own` and `given` are the newest entries that changed an open page of an agent or of a developer among them.
-    """
-
-    rank: bytes
-    key: int
-    children: int
-    pages: int
-    archived: int
-    own: int
-    given: int
-
-
-class SheetRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The children of a folder outside the conversation, in chunks. Its key is the folder's. It holds no text."""
-
-    chunks: tuple[SheetChunk, ...]
-
-
-class SheetState(Struct, frozen=True, array_like=True, gc=False):
-    """The version and identity of the context that the sheets reflect."""
-
-    version: int
-    identity: bytes
-
-
-SHEET_STATE: Final = MAX_KEY
-"""The key of the `SheetState` among the sheets."""
-
-
-class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The vector of a page: numbers of two bytes each."""
-
-    vector: bytes
-
-
-class VectorState(Struct, frozen=True, array_like=True, gc=False):
-    """The version and identity of the context that the vectors reflect, and the embedder that made them.
-
-    `count` is the number of vectors; -1 if an older quire wrote them.
-    """
-
-    version: int
-    identity: bytes
-    model: int
-    count: int = -1
-
-
-VECTOR_STATE: Final = MAX_KEY
-"""The key of the `VectorState` among the vectors."""
-
-
 class Touched(Struct, frozen=True, array_like=True, gc=False):
     """One record that an entry changed, with its previous value (None: it did not exist) and place."""
 
@@ -521,7 +418,7 @@ def _damage_error(family: str, key: int, reason: object) -> Corrupt:
     return Corrupt(f"is damaged: {reason}.", record=f"{family} record {key}")
 
 
-def _decoder_of(kind: type[T], family: str) -> "Decode[T]":
+def decoder_of(kind: type[T], family: str) -> "Decode[T]":
     """Return a function from the key and bytes of a record to its value. It raises `Corrupt`.
 
     With `mark`, a record of another context is refused.
@@ -538,28 +435,13 @@ def _decoder_of(kind: type[T], family: str) -> "Decode[T]":
     return decode
 
 
-decode_segment = _decoder_of(SegmentRecord, "segment")
-decode_entry = _decoder_of(EntryRecord, "journal")
-decode_tally = _decoder_of(int, "tally")
-decode_message = _decoder_of(MessageRecord, "message")
-decode_note = _decoder_of(NoteRecord, "note")
-decode_deferred_change = _decoder_of(DeferredChange, "anchor")
-decode_call = _decoder_of(tuple[int, ...], "call")
-decode_layout = _decoder_of(LayoutRecord, "layout")
-_decode_sheet = _decoder_of(SheetRecord, "sheet")
-_decode_sheet_state = _decoder_of(SheetState, "sheet")
-_decode_vector = _decoder_of(VectorRecord, "vector")
-_decode_vector_state = _decoder_of(VectorState, "vector")
-
-
-def decode_vector(key: int, value: bytes, mark: bytes = b"") -> VectorRecord | VectorState:
-    """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
-    return _decode_vector_state(key, value, mark) if key == VECTOR_STATE else _decode_vector(key, value, mark)
-
-
-def decode_sheet(key: int, value: bytes, mark: bytes = b"") -> SheetRecord | SheetState:
-    """Decode a folder's sheet or the `SheetState`. Raises `Corrupt`."""
-    return _decode_sheet_state(key, value, mark) if key == SHEET_STATE else _decode_sheet(key, value, mark)
+decode_segment = decoder_of(SegmentRecord, "segment")
+decode_entry = decoder_of(EntryRecord, "journal")
+decode_tally = decoder_of(int, "tally")
+decode_message = decoder_of(MessageRecord, "message")
+decode_note = decoder_of(NoteRecord, "note")
+decode_deferred_change = decoder_of(DeferredChange, "anchor")
+decode_call = decoder_of(tuple[int, ...], "call")
 
 
 def decode_body(key: int, value: bytes, mark: bytes = b"") -> str:

@@ -9,6 +9,7 @@ from sys import getsizeof
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
+from quire.core.derived_records import LayoutRecord, decode_layout
 from quire.core.reader import Numbering, Reader, Slot
 from quire.core.records import (
     AGENTS,
@@ -24,7 +25,6 @@ from quire.core.records import (
     DeferredChange,
     Gone,
     HeadRecord,
-    LayoutRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
@@ -34,7 +34,6 @@ from quire.core.records import (
     decode_deferred_change,
     decode_entry,
     decode_head,
-    decode_layout,
     decode_message,
     decode_note,
     decode_page,

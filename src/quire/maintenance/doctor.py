@@ -15,10 +15,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.derived_records import VECTOR_STATE
 from quire.core.integrity import RecordCheck, read_records
 from quire.core.records import (
     PAGE_CODE,
-    VECTOR_STATE,
     PageRecord,
     decode_deferred_change,
     decode_entry,

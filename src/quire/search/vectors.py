@@ -15,15 +15,12 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from quire.core.derived_records import VECTOR_STATE, VectorRecord, VectorState, decode_vector
 from quire.core.missing import check_pages
 from quire.core.records import (
-    VECTOR_STATE,
     Header,
     PageRecord,
-    VectorRecord,
-    VectorState,
     decode_head,
-    decode_vector,
     encode_record,
     mark_of,
     page_number,

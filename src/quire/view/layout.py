@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from quire.core.derived_records import ItemForm, LayoutItem, LayoutRecord
 from quire.core.plan import Plan
 from quire.core.reader import Slot, slot_of
-from quire.core.records import ItemForm, LayoutItem, LayoutRecord, PageRecord, page_key, segment_number
+from quire.core.records import (
+    PageRecord,
+    page_key,
+    segment_number,
+)
 from quire.model.pages import Form, Lifecycle
 from quire.view.draw import PartBuilder
 from quire.view.runs import clip_line, draw_run

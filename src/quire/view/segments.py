@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from quire.core.derived_records import ItemForm, LayoutItem, LayoutRecord
 from quire.core.reader import Reader
 from quire.core.records import (
-    ItemForm,
-    LayoutItem,
-    LayoutRecord,
     PageRecord,
     SegmentRecord,
     page_key,

@@ -12,18 +12,14 @@ from heapq import heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import NamedTuple
 
+from quire.core.derived_records import SHEET_STATE, SheetChunk, SheetRecord, SheetState, decode_sheet
 from quire.core.entries import read_entries
 from quire.core.reader import Slot, slot_of
 from quire.core.records import (
     AGENTS,
     COLD_GROUP,
     PAGE_CODE,
-    SHEET_STATE,
     PageRecord,
-    SheetChunk,
-    SheetRecord,
-    SheetState,
-    decode_sheet,
     encode_record,
     page_key,
     segment_number,

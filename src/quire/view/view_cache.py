@@ -5,12 +5,12 @@ from itertools import compress, count
 from operator import is_not
 from typing import TYPE_CHECKING
 
+from quire.core.derived_records import LayoutRecord
 from quire.core.reader import Reader, Slot, slot_of
 from quire.core.records import (
     LAST_FOLD,
     DeferredChange,
     Gone,
-    LayoutRecord,
     PageRecord,
     page_key,
     page_number,
