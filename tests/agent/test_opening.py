@@ -71,12 +71,12 @@ def test_a_folder_names_what_was_put_into_it_since_the_last_fold() -> None:
     ctx.tools.call("write_page", {"name": "Places", "summary": "", "pages": []})
     ctx.tools.call("write_page", {"name": "Pier", "text": "Pier 91", "folder": "mem-1"})
     assert ctx.tools.call("expand_details", {"page": "mem-1"}) == OPEN.format("mem-1")
-    assert quotations(ctx) == ["[mem-2] (stands here from the next fold on)\n"]
+    assert quotations(ctx) == ["[mem-2] (shown here from the next fold on)\n"]
     before = ctx.render()
     ctx.tools.call("write_page", {"page": "mem-2", "name": "Dock", "text": "Dock 9"})
     ctx.tools.call("write_page", {"name": "Later", "text": "x", "folder": "mem-1"})
     assert ctx.render().messages[: len(before.messages)] == before.messages
-    assert quotations(ctx) == ["[mem-2] (stands here from the next fold on)\n"]
+    assert quotations(ctx) == ["[mem-2] (shown here from the next fold on)\n"]
 
 
 def test_a_note_that_a_tool_wrote_can_be_opened() -> None:

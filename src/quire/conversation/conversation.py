@@ -182,7 +182,7 @@ class Conversation:
         return self._engine.read(lambda state: read_messages(state, state.require_page(page).header.numbers))
 
     def prelude(self, index: int) -> list[str]:
-        """Return the texts that stood at the end of the view that a reply answers: windows and recalled pages."""
+        """Return the texts at the end of the view that a reply answers: windows and recalled pages."""
 
         def read(state: Any) -> list[str]:
             sent = state.message(edits.number_of(state, index)).sent

@@ -1,4 +1,4 @@
-"""Missing records: find out whether a record is missing that the head counts, and name it.
+"""Missing records: find out whether a record is missing that the head counts, and name it; or that a state is outdated.
 
 The head has the number of pages, pins, notes, layouts and deferred changes; a tally is the number of children of a
 folder; messages and journal entries are numbered without gaps. A reader compares what it read with these numbers. Only
@@ -28,9 +28,10 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.records import Counter as SegmentCounter
-from quire.errors import Corrupt, Hint, QuireError, short_repr
+from quire.errors import Conflict, Corrupt, Hint, NoSuchContext, QuireError, short_repr
 from quire.model.pages import MAX_NUMBER
-from quire.storage.base import JOURNAL, NOTE, PAGE, PIN, Family, Storage, StorageReader, SupportsCount
+from quire.storage.base import JOURNAL, NOTE, PAGE, PIN, Family, Head, Storage, StorageReader, SupportsCount
+from quire.storage.overlay import OverlayStorage
 
 
 class Counted(Protocol):
@@ -39,6 +40,7 @@ class Counted(Protocol):
     storage: Storage
     near: StorageReader
     context: str
+    version: int
     head: HeadRecord
     child_counts: dict[int, int]
     whole_segments: set[int]
@@ -49,8 +51,34 @@ class Counted(Protocol):
     def page(self, key: int) -> PageRecord | Gone | None: ...
     def note(self, key: int) -> NoteRecord | None: ...
     def tally(self, key: int) -> int: ...
+    def is_at(self, head: Head | None) -> bool: ...
     def outdated_error(self) -> QuireError | None: ...
     def damage_error(self, text: str) -> QuireError: ...
+
+
+def deleted_context(context: str) -> NoSuchContext:
+    """Return the error for a context that was deleted."""
+    return NoSuchContext(f"Context {short_repr(context)} was deleted.", Hint("open", purpose="to create it again"))
+
+
+def deletion_error(state: Counted) -> NoSuchContext | None:
+    """Return the error for a context that existed and was deleted; None if it exists."""
+    below = state.storage
+    while isinstance(below, OverlayStorage):
+        below = below.below
+    if not state.version or below.head(state.context) is not None:
+        return None
+    return deleted_context(state.context)
+
+
+def outdated_error(state: Counted) -> Conflict | NoSuchContext | None:
+    """Return the error for a state that is not the newest, or was deleted; None if it is the newest."""
+    is_outdated = isinstance(state.storage, OverlayStorage) and state.storage.is_outdated()
+    if not is_outdated and state.is_at(state.storage.head(state.context)):
+        return None
+    return deletion_error(state) or Conflict(
+        f"Context {state.context!r} was changed by another writer.", Hint("refresh", purpose="and retry")
+    )
 
 
 _REPAIR = Hint("doctor", arguments="repair=True", purpose="to make it again")

@@ -6,16 +6,16 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
+from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
+from quire.core.loading import load_context
 from quire.core.reader import Numbering, Reader, Slot
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
     COLD_GROUP,
-    FORMAT,
     GAPS,
     PURGED,
     RENDERER,
@@ -33,18 +33,16 @@ from quire.core.records import (
     decode_call,
     decode_deferred_change,
     decode_entry,
-    decode_head,
     decode_message,
     decode_note,
     decode_page,
-    decode_segment,
     decode_tally,
     mark_of,
     page_key,
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
+from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, Visibility
 from quire.model.sized_cache import SizedCache
@@ -59,16 +57,13 @@ from quire.storage.base import (
     NOTE,
     PAGE,
     PIN,
-    SEGMENT,
     TALLY,
     Head,
-    Prefetch,
     Record,
     Storage,
     StorageReader,
     SupportsPrefetch,
 )
-from quire.storage.overlay import OverlayStorage
 
 T = TypeVar("T")
 _UNKNOWN = -1
@@ -77,12 +72,6 @@ _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Returned for the number of a purged message: numbers never shift."""
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
-
-
-def _missing() -> ModuleType:
-    from quire.core import missing  # deferred: sound contexts do not need it
-
-    return missing
 
 
 def numbers_used_up(segment_id: str) -> InvalidOperation:
@@ -127,30 +116,11 @@ class State(Reader):
 
         Raises `NoSuchContext` if the context was deleted: a commit must not create it again without its pages.
         """
-        context = self.context
-        fetched = self._prefetch(context) if self._prefetch else Prefetch(self.storage.head(context), self.storage)
-        found, near = fetched
-        if found is None and self.version:
-            raise self._deleted_error()
-        if found is not None and found.version < 0:
-            raise InvalidOperation(
-                f"Context {self.context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
-            )
-        head = self._decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
-        if found is not None and not head.belongs_to(context, found.version):
-            raise self._corrupt("its head belongs to another context or version.")
-        mark = mark_of(head.family or head.identity)
-        stored = near.scan(context, SEGMENT) if found else ()
-        segments = {record.key: self._decode(decode_segment, record.key, record.value, mark) for record in stored}
-        if len(segments) < len(head.counters):
-            if self.storage.head(context) != found:  # it was deleted and created again meanwhile
-                self.load()
-                return
-            number = next(number for number in range(len(head.counters)) if number not in segments)
-            raise self._corrupt(f"segment record {number} ({head.counters[number].segment!r}) is missing.")
-        self._segments = segments
-        self.mark = mark
-        self.near = near
+        loaded = load_context(self.storage, self._prefetch, self.context, may_be_new=not self.version)
+        head, found = loaded.head, loaded.found
+        self._segments = loaded.segments
+        self.mark = mark_of(head.family or head.identity)
+        self.near = loaded.near
         self.version = found.version if found else 0
         self.head = head
         self.head_value = found.value if found else b""
@@ -215,7 +185,7 @@ class State(Reader):
         if record is None:
             number = segment_number(key)
             if number < len(self.head.counters) and page_number(key) < self.head.counters[number].next:
-                _missing().check_segment(self, number, key)
+                missing.check_segment(self, number, key)
             return None
         page = self._decode_page(record)
         self._keep_page(key, page)
@@ -234,17 +204,17 @@ class State(Reader):
         if after is not None or cold or version != self.version:
             return
         if count != self.child_counts.get(folder):
-            _missing().check_children(self, folder, count)
+            missing.check_children(self, folder, count)
         if not count and not page_number(folder):
-            _missing().check_root(self, folder)
+            missing.check_root(self, folder)
 
     def check_folder(self, key: int) -> None:
         if key not in self.child_counts:
-            _missing().check_folder(self, key)
+            missing.check_folder(self, key)
 
     def check_segment(self, number: int) -> None:
         """Raise `Corrupt` if a page of a segment is missing, also one that is cold or was removed."""
-        _missing().check_segment(self, number)
+        missing.check_segment(self, number)
 
     def damage_error(self, text: str) -> QuireError:
         return self.outdated_error() or self._corrupt(text)
@@ -259,26 +229,11 @@ class State(Reader):
 
     def deletion_error(self) -> NoSuchContext | None:
         """Return the error for a context that existed and was deleted; None if it exists."""
-        below = self.storage
-        while isinstance(below, OverlayStorage):
-            below = below.below
-        if not self.version or below.head(self.context) is not None:
-            return None
-        return self._deleted_error()
-
-    def _deleted_error(self) -> NoSuchContext:
-        return NoSuchContext(
-            f"Context {short_repr(self.context)} was deleted.", Hint("open", purpose="to create it again")
-        )
+        return missing.deletion_error(self)
 
     def outdated_error(self) -> Conflict | NoSuchContext | None:
         """Return the error for a state that is not the newest, or was deleted; None if it is the newest."""
-        is_outdated = isinstance(self.storage, OverlayStorage) and self.storage.is_outdated()
-        if not is_outdated and self.is_at(self.storage.head(self.context)):
-            return None
-        return self.deletion_error() or Conflict(
-            f"Context {self.context!r} was changed by another writer.", Hint("refresh", purpose="and retry")
-        )
+        return missing.outdated_error(self)
 
     def segment_pages(self, number: int | None = None, start: int = 0) -> Iterator[PageRecord]:
         """Yield all pages of a segment, or of the context, by key, archived ones included.
@@ -289,17 +244,17 @@ class State(Reader):
         expected, end = page_key(first, start), page_key(last, MAX_NUMBER)
         for record in self.near.scan(self.context, PAGE, expected, end):
             if record.key != expected:
-                _missing().check_gap(self, expected, record.key)
+                missing.check_gap(self, expected, record.key)
             expected = record.key + 1
             page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 yield page
         if last < len(self.head.counters) and expected < end:
-            _missing().check_gap(self, expected, end)
+            missing.check_gap(self, expected, end)
 
     def pinned_below(self, key: int) -> bool:
         if self._above_pins is None:
-            pinned = [_missing().require_pinned(self, key) for key in self.pins()]
+            pinned = [missing.require_pinned(self, key) for key in self.pins()]
             self._above_pins = {above.key for pin in pinned for above in self.ancestors(pin)}
         return key in self._above_pins
 
@@ -314,7 +269,7 @@ class State(Reader):
         if self._pins is None:
             self._pins = {record.key for record in self.near.scan(self.context, PIN)}
             if self.head.counts is not None and len(self._pins) < self.head.counts.pins:
-                self._pins = _missing().check_pins(self, self._pins)
+                self._pins = missing.check_pins(self, self._pins)
         return self._pins
 
     def folder(self, key: int) -> Folder:
@@ -324,7 +279,7 @@ class State(Reader):
             last, cold = self._last_rank(key), self._last_rank(key | COLD_GROUP)
             count = self.tally(key)
             if bool(count) is (last is None):
-                _missing().check_children(self, key, 0 if last is None else -1)
+                missing.check_children(self, key, 0 if last is None else -1)
             found = Folder(count, max(last or b"", cold or b"") or None)
             self._keep_folder(key, found)
         else:
@@ -338,7 +293,7 @@ class State(Reader):
     def counts(self) -> Counts:
         """Return the number of records. In a context that an older quire wrote they are counted here, once."""
         if self._counts is None:
-            self._counts = _missing().count_records(self)
+            self._counts = missing.count_records(self)
         return self._counts
 
     def child_count(self, key: int) -> int:
@@ -346,7 +301,7 @@ class State(Reader):
         found = self._folders.get(key)
         count = self.tally(key) if found is None else found.children
         if not count and found is None and next(self.members(key), None) is not None:
-            _missing().check_children(self, key, -1)
+            missing.check_children(self, key, -1)
         return count
 
     def body(self, key: int) -> str:
@@ -420,11 +375,11 @@ class State(Reader):
         expected = start
         for record in self.storage.scan(self.context, MESSAGE, start, stop):
             if record.key > expected:
-                _missing().check_destroyed(self, expected, record.key)
+                missing.check_destroyed(self, expected, record.key)
             expected = record.key + 1
             yield record.key, self._decode(decode_message, record.key, record.value)
         if expected <= stop:
-            _missing().check_destroyed(self, expected, min(stop + 1, self.next_message))
+            missing.check_destroyed(self, expected, min(stop + 1, self.next_message))
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
@@ -450,7 +405,7 @@ class State(Reader):
             stored = self.near.scan(self.context, ANCHOR) if self.head.deferred_count else ()
             found = [(record.key, self._decode(decode_deferred_change, record.key, record.value)) for record in stored]
             if len(found) < self.head.deferred_count:
-                _missing().check_number(self, ANCHOR, len(found), self.head.deferred_count)
+                missing.check_number(self, ANCHOR, len(found), self.head.deferred_count)
             self._deferred = dict(sorted(found, key=lambda item: (item[1].seq, item[0])))
         return self._deferred
 
@@ -459,7 +414,7 @@ class State(Reader):
         if self._layouts is None:
             stored = list(self.near.scan(self.context, LAYOUT)) if self.head.layouts else ()
             if len(stored) < self.head.layouts:
-                _missing().check_number(self, LAYOUT, len(stored), self.head.layouts)
+                missing.check_number(self, LAYOUT, len(stored), self.head.layouts)
             self._layouts = {record.key: self._decode(decode_layout, record.key, record.value) for record in stored}
         return self._layouts
 
@@ -644,12 +599,6 @@ class State(Reader):
         """Return the value of a record. Raises `Corrupt` with the name of the context."""
         try:
             return decode(key, value, self.mark if mark is None else mark)
-        except Corrupt as error:
-            raise self._corrupt(str(error)) from error
-
-    def _decode_head(self, value: bytes) -> HeadRecord:
-        try:
-            return decode_head(value)
         except Corrupt as error:
             raise self._corrupt(str(error)) from error
 

@@ -144,10 +144,10 @@ def _examine_store(storage: Storage) -> list[Symptom]:
 
 def _lines(symptoms: Iterable[Symptom]) -> list[str]:
     """Return the symptoms as text, without notes and without removals that may be in progress."""
-    told = (each for each in symptoms if each.severity != "note" and each.code != "removal_unfinished")
+    problems = (each for each in symptoms if each.severity != "note" and each.code != "removal_unfinished")
     return [
         ": ".join(filter(None, (each.context, each.where, each.text))) + (" Repaired in the copy." * each.repaired)
-        for each in told
+        for each in problems
     ]
 
 

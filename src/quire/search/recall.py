@@ -59,8 +59,8 @@ _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 all, and a passage of fewer tokens is not worth showing."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
-_STANDOUT = 2.75
-"""A memory stands out if it has this many times the mean score of all exchanges."""
+_DISTINCT = 2.75
+"""A memory is much better than the others if it has this many times the mean score of all exchanges."""
 _SAMPLE = 100
 """The number of exchanges of a long conversation over which the mean is taken."""
 _FEW = 50
@@ -304,13 +304,13 @@ class RankedMemories(Struct, frozen=True):
         """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
 
         Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, only
-        memories that stand out from the others are returned.
+        memories that are much better than the others are returned.
         """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
             return RecallText()
         lines = _RecallLines(room, count, self.words)
-        least = max(_MIN_SHARE * best, min(best, _STANDOUT * self._mean_score() if selective else 0.0))
+        least = max(_MIN_SHARE * best, min(best, _DISTINCT * self._mean_score() if selective else 0.0))
         usable = [n for n, one in enumerate(self.memories) if self.scores[n] >= least and not one.echo]
         left = room if share is None else share
         for number in nlargest(_MAX_LINES, usable, key=lambda n: (self.scores[n], -n)):

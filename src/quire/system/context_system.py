@@ -7,13 +7,11 @@ committed by the engine as one journal entry.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Clock, Engine, system_clock
-from quire.core.reader import slot_of
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
@@ -28,8 +26,8 @@ from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check
 from quire.system.journal import Entry, export, history
 from quire.system.json_form import marshal, unmarshal
-from quire.system.public_values import to_page, to_segment, to_text
-from quire.system.rules import check_bool, check_whole_number, require_child
+from quire.system.public_values import find_folder, list_children, to_page, to_segment, to_text
+from quire.system.rules import check_bool, check_whole_number
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
 
 if TYPE_CHECKING:
@@ -196,31 +194,20 @@ class ContextSystem:
         With `cold`, return the cold pages that were in this folder instead.
         """
         check_bool(cold, "cold")
-
-        def read(state: State) -> list[Page]:
-            record = _require_folder(state, index)
-            start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
-            most = None if limit is None else check_whole_number(limit, "limit")
-            if cold and most is None:  # the check reads the whole segment, so a part of the list is read without it
-                state.check_segment(segment_number(record.key))
-            elif not cold and (after is not None or most is not None):
-                state.check_folder(record.key)
-            return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: list_children(state, index, after, limit, cold=cold))
 
     def has_child(self, index: PageIndex, child: PageIndex) -> bool:
         """Return True if the folder lists that page."""
 
         def read(state: State) -> bool:
-            record, other = _require_folder(state, index), state.require_page(child)
+            record, other = find_folder(state, index), state.require_page(child)
             return other.parent == record.key and not other.is_cold
 
         return self._engine.read(read)
 
     def child_count(self, index: PageIndex) -> int:
         """Return the number of a folder's children without reading them."""
-        return self._engine.read(lambda state: state.child_count(_require_folder(state, index).key))
+        return self._engine.read(lambda state: state.child_count(find_folder(state, index).key))
 
     def parent(self, index: PageIndex) -> Page | None:
         """Return the folder of a page; None for a root and for a page in the cold archive."""
@@ -602,10 +589,3 @@ class ContextSystem:
             if isinstance(state.storage, SupportsScrub):
                 refresh_index(state.storage, state.context)
                 state.storage.scrub([state.context])
-
-
-def _require_folder(state: State, index: PageIndex) -> PageRecord:
-    record = state.require_page(index)
-    if not record.header.folder:
-        raise InvalidOperation(f"{index!r} is not a folder.", Hint("detail", index, purpose="to read it"))
-    return record

@@ -1,14 +1,17 @@
 """Convert stored records to the public values: pages, segments and texts."""
 
+from itertools import islice
 from typing import Any
 
-from quire.core.reader import Reader
-from quire.core.records import Header, PageRecord
+from quire.core.reader import Reader, slot_of
+from quire.core.records import Header, PageRecord, segment_number
 from quire.core.state import State
+from quire.errors import Hint, InvalidOperation
 from quire.model.clock import to_datetime
 from quire.model.messages import messages_to_text, quote_messages
-from quire.model.pages import ContentsPage, DetailPage, Page, Segment, format_index
+from quire.model.pages import ContentsPage, DetailPage, Page, PageIndex, Segment, format_index
 from quire.model.text import decode_meta
+from quire.system.rules import check_whole_number, require_child
 
 
 def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
@@ -36,6 +39,28 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
     if header.folder:
         return ContentsPage(**common, child_count=state.child_count(record.key))
     return DetailPage(**common, message_count=header.messages, form=header.form, mark=header.mark)
+
+
+def find_folder(state: State, index: PageIndex) -> PageRecord:
+    """Return the record of a folder. Raises `InvalidOperation` for another page."""
+    record = state.require_page(index)
+    if not record.header.folder:
+        raise InvalidOperation(f"{index!r} is not a folder.", Hint("detail", index, purpose="to read it"))
+    return record
+
+
+def list_children(
+    state: State, index: PageIndex, after: PageIndex | None, limit: int | None, *, cold: bool
+) -> list[Page]:
+    """Return a folder's children after one of them, at most `limit`; with `cold` the cold pages that were in it."""
+    record = find_folder(state, index)
+    start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
+    most = None if limit is None else check_whole_number(limit, "limit")
+    if cold and most is None:  # the check reads the whole segment, so a part of the list is read without it
+        state.check_segment(segment_number(record.key))
+    elif not cold and (after is not None or most is not None):
+        state.check_folder(record.key)
+    return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
 
 
 def to_text(reader: Reader, header: Header, *, quoted: bool = False) -> str:

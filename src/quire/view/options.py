@@ -50,9 +50,10 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     `reserve` keeps so many tokens free for the reply and for tool schemas. A `preview` writes nothing, and neither does
     a view with another `max_tokens`. If a `model` is known to bill more than quire counts (`report_usage`), the budget
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
-    pages that matter for the last user message, in at most this share of the budget (True: only pages that stand out,
-    in at most a quarter). `tools` are the schemas of the tools that are sent with the view: their tokens are reserved,
-    and thinking that is bound to other tools is left out. Raises `InvalidValue` for an unknown option.
+    pages that matter for the last user message, in at most this share of the budget (True: only pages that are much
+    better than the others, in at most a quarter). `tools` are the schemas of the tools that are sent with the view:
+    their tokens are reserved, and thinking that is bound to other tools is left out. Raises `InvalidValue` for an
+    unknown option.
     """
 
     max_tokens: int | None = None

@@ -28,7 +28,7 @@ class RecallBlock:
     """The recalled pages of one view, in at most `share` tokens.
 
     The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and visible
-    pages among the best count for the share. A `selective` block has only pages that stand out from the others.
+    pages among the best count for the share. A `selective` block has only pages that are much better than the others.
     """
 
     def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool) -> None:
