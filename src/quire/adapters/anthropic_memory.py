@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.adapters.context_pool import requires_extra
 from quire.agent.agent import AgentContext
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex

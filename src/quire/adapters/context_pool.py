@@ -8,7 +8,7 @@ from threading import RLock
 from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
 from quire.adapters.sync_list import ListSync
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
 from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr

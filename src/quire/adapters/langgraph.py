@@ -8,7 +8,7 @@ from threading import RLock
 from typing import Any, NamedTuple, Self, Unpack
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
 from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from quire.agent.tools import Tools
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
 from quire.model.messages import ToolCall

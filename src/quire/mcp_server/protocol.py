@@ -13,7 +13,7 @@ from mcp.server.models import InitializationOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError
 from quire.mcp_server.resources import TEXT, ServedContext
 from quire.mcp_server.subscriptions import ChangeDetector, Subscriptions

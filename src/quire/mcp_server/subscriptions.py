@@ -28,7 +28,7 @@ from mcp.server.subscriptions import (
 )
 from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.errors import Busy, QuireError
 from quire.mcp_server.resources import ServedContext
 from quire.model.pages import parse_index

@@ -6,7 +6,7 @@ from weakref import finalize
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.langchain.messages import from_stored, to_stored
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options
 from quire.conversation.arrivals import close_calls
 from quire.conversation.edits import delete

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Unpack
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
 from quire.adapters.langchain.messages import fingerprint, parse, to_langchain
 from quire.agent.tools import Tools
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options
 from quire.context import open as open_context
 from quire.errors import InvalidOperation

@@ -24,7 +24,7 @@ from quire.adapters.openai_agents.items import (
     session_messages,
     view_with,
 )
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options, open_in, setup_of
 from quire.errors import InvalidOperation
 from quire.storage.base import Storage, check_context_name

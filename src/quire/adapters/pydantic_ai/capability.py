@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
 from quire.adapters.pydantic_ai.messages import fingerprint, parse, to_model_messages
 from quire.agent.tools import Tools
-from quire.aio import CallQueue
+from quire.aio.calls import CallQueue
 from quire.context import Context, Options
 from quire.errors import InvalidOperation
 from quire.view.options import RenderOptions
