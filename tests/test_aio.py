@@ -17,7 +17,8 @@ import pytest
 
 import quire
 from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchContext, NoSuchPage, aio
-from quire.aio import CallQueue, Opening
+from quire.aio import Opening
+from quire.aio.calls import CallQueue
 from quire.storage.base import Commit
 from tests.talks import new_talk
 
