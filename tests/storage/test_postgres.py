@@ -582,8 +582,10 @@ def test_opening_drawing_and_adding_take_few_round_trips(
     for name in ("read", "write_once"):
         monkeypatch.setattr(session, name, noted(name, getattr(session, name)))
     for count, trips in ((20, ["read", "read", "read", "write_once"]), (200, None)):  # many records are not prefetched
+        asked.clear()
         ctx = quire.open(storage, f"trips-{count}", budget=100_000, counter=EstimateCounter())
         ctx.add([{"role": "assistant" if n % 2 else "user", "content": f"line {n}"} for n in range(count)])
+        assert asked == ["read", "write_once", "write_once"]  # is it new? create it; store the messages
         expected = ctx.render().openai()
         asked.clear()
         assert (

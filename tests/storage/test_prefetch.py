@@ -96,3 +96,20 @@ def test_it_is_the_moment_of_opening_until_the_handle_moves(storage: Looking) ->
     mine.pages.update_page("mem-1", name="mine")
     assert mine.pages.get_page("mem-1").name == "mine"
     assert mine.check() == []
+
+
+def test_a_new_context_is_created_and_filled_with_one_read() -> None:
+    """Nothing is stored under new keys, so only the head is looked for."""
+    storage = Looking()
+    ctx = quire.open(storage, "new")
+    ctx.add([{"role": role, "content": "text"} for role in ("user", "assistant") * 10])
+    ctx.user("and then?")
+    assert storage.looks == 1
+    ctx.pages.create_detail_page("note", "", "text", "mem-0")
+    folder = ctx.pages.create_contents_page("folder", "", "mem-0")
+    ctx.pages.create_detail_page("inner", "", "text", folder)
+    assert storage.looks == 1
+    again = quire.open(storage, "new")
+    assert [page.name for _, page in again.pages.walk("mem-0")] == ["Memory", "note", "folder", "inner"]
+    assert again.render().openai() == ctx.render().openai()
+    assert again.check() == []

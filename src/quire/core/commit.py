@@ -33,7 +33,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.core.state import Folder
+from quire.core.state import EMPTY_FOLDER, Folder
 from quire.storage.base import (
     ANCHOR,
     BODY,
@@ -215,6 +215,8 @@ class Changes:
         header, group = page.header, page.group
         self.writes.append(Put(PAGE, key, encode_page(key, header, group, page.rank, self._mark), group, page.rank))
         self._tally(page, +1)
+        if header.folder and key in self._plan.new_keys:
+            self.folders[key] = EMPTY_FOLDER
         if header.pinned:
             self._pin(key, None, page)
 
@@ -226,7 +228,7 @@ class Changes:
 
     def _tallies(self) -> None:
         for key, delta in self._deltas.items():
-            known = self._state.folder(key)
+            known = self._plan.stored_folder(key)
             count = known.children + delta
             last = max(known.last or b"", self._last.get(key, b"")) or None
             self.folders[key] = Folder(count, last)

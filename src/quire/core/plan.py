@@ -32,7 +32,7 @@ from quire.core.records import (
     page_line,
     segment_number,
 )
-from quire.core.state import State, numbers_used_up
+from quire.core.state import EMPTY_FOLDER, Folder, State, numbers_used_up
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
@@ -91,7 +91,7 @@ class Plan(Reader):
         self._waiting: int | None = None
         self._waiting_is_set = False
         self.new_keys: set[int] = set()
-        """Keys taken from a counter. Nothing is stored under them, so they are never read."""
+        """Keys taken from a counter, and roots of new segments. Nothing is stored under them: they are never read."""
         self.actors = state.head.actors
         """All actors that ever wrote here. A header's author is an index into it."""
         self._counter = counter
@@ -148,10 +148,17 @@ class Plan(Reader):
         """Return the page as it was before this plan."""
         return None if key in self.new_keys else self.state.page(key)
 
+    def stored_folder(self, key: int) -> Folder:
+        """Return the number of children and the highest rank of a folder before this plan."""
+        return EMPTY_FOLDER if key in self.new_keys else self.state.folder(key)
+
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
-        theirs = self.state.members(folder, after=after, reverse=reverse, cold=cold)
+        if folder in self.new_keys:
+            theirs: Iterator[PageRecord] = iter(())
+        else:
+            theirs = self.state.members(folder, after=after, reverse=reverse, cold=cold)
         if not self.pages:
             yield from theirs
             return
@@ -351,6 +358,7 @@ class Plan(Reader):
         if len(counters) >= MAX_SEGMENTS:
             raise InvalidOperation(f"A context has at most {MAX_SEGMENTS:,} segments in its life; use an existing one.")
         counters.append(Counter(segment_id, 1))
+        self.new_keys.add(page_key(len(counters) - 1, 0))
         return len(counters) - 1
 
     def next_key(self, number: int) -> int:
@@ -410,7 +418,7 @@ class Plan(Reader):
 
     def append_rank(self, folder: int) -> bytes:
         """Return the rank after all children that a folder has or had."""
-        planned, known = self._last.get(folder), self.state.folder(folder).last
+        planned, known = self._last.get(folder), self.stored_folder(folder).last
         rank = rank_after(max(planned or b"", known or b"") or None)
         if rank is None:
             raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")

@@ -6,7 +6,7 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
@@ -84,6 +84,9 @@ class Folder(NamedTuple):
 
     children: int
     last: bytes | None
+
+
+EMPTY_FOLDER: Final = Folder(0, None)
 
 
 class State(Reader):
@@ -194,6 +197,8 @@ class State(Reader):
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
+        if not cold and self.child_counts.get(folder) == 0:
+            return
         group = folder | COLD_GROUP if cold else folder
         version, count = self.version, 0
         for record in self.near.members(self.context, PAGE, group, after=after, reverse=reverse):
@@ -514,7 +519,9 @@ class State(Reader):
     def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():
             self._keep_folder(key, folder)
-            if key in self.child_counts:
+            page = pages.get(key)
+            is_new = isinstance(page, PageRecord) and page.header.born == version
+            if is_new or key in self.child_counts:
                 self.child_counts[key] = folder.children
         conversation = self.conversation()
         for key, page in pages.items():

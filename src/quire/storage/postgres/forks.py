@@ -80,10 +80,17 @@ class ForkSharing(ForkLineage):
         line = self._lines.get(number)
         if line is None:
             line = make_lineage(self._session.read(_LINE, (number,)))
-            if len(self._lines) > _MAX_LINES:
-                self._lines.clear()
-            self._lines[number] = line
+            self._remember(number, line)
         return line
+
+    def add_origin(self, number: int) -> None:
+        """Remember a context that is no fork, so that its lineage is not read."""
+        self._remember(number, ())
+
+    def _remember(self, number: int, line: Lineage) -> None:
+        if len(self._lines) > _MAX_LINES:
+            self._lines.clear()
+        self._lines[number] = line
 
     # The methods below run in a transaction that holds the head of the context.
 

@@ -45,11 +45,13 @@ if TYPE_CHECKING:
 
 _HEAD: Final = "SELECT id, version, head FROM {q}.context WHERE tenant = %s AND name = %s"
 _PREFETCH: Final = f"""WITH found AS MATERIALIZED ({_HEAD})
-    SELECT 0::smallint, id, head, version, NULL FROM found
+    SELECT 0::smallint, id, head, version,
+        (SELECT ''::bytea FROM {{q}}.shared WHERE shared.id = found.id) FROM found
     UNION ALL SELECT small.* FROM found, LATERAL (
         SELECT family, key, value, grp, ord FROM {{q}}.record
         WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
-"""The head, marked by family 0, and up to a number of small records of the context."""
+"""The head, marked by family 0, and up to a number of small records of the context. Its last value is NULL if the
+context shares no records of an origin."""
 _HEAD_AND_COMMIT: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
 _CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
 _DROP: Final = """DELETE FROM {q}.context WHERE tenant = %s AND name = %s AND (%s::bigint IS NULL OR id = %s)
@@ -151,8 +153,10 @@ class PostgresStorage:
         if not rows:
             self._numbers.pop(context, None)
             return Prefetch(None, self)
-        (_, number, head, version, _), *records = sorted(rows, key=itemgetter(0))
+        (_, number, head, version, shared), *records = sorted(rows, key=itemgetter(0))
         self._remember(context, number)
+        if shared is None:
+            self._sharing.add_origin(number)
         if len(records) > _MAX_PREFETCH:
             return Prefetch(Head(version, head), self)
         return Prefetch(
@@ -236,6 +240,8 @@ class PostgresStorage:
             self._numbers.pop(context, None)
             raise self._conflict(context, commit.expect)
         self._remember(context, number)
+        if not commit.expect:
+            self._sharing.add_origin(number)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         check_context_name(context)
