@@ -30,7 +30,8 @@ def known_fields(request: Request, state: State) -> Problem | None:
     for name in request.body.keys() - known:
         return Problem(f"{name}: Extra inputs are not permitted")
     for number, message in enumerate(request.messages):
-        for name in message.keys() - {"role", "content"}:
+        controls = message.get("role") == "system" and fields.TURN_CONTROL in request.betas
+        for name in message.keys() - {"role", "content", *(("output_config",) if controls else ())}:
             return Problem(f"messages.{number}.{name}: Extra inputs are not permitted")
     for place in request.blocks():
         kind = place.value.get("type", "")
@@ -64,7 +65,7 @@ def first_role(request: Request, state: State) -> Problem | None:
 
 def system_message_placement(request: Request, state: State) -> Problem | None:
     """Refuse a system message that is not between the user and the assistant, or at the end after the user."""
-    roles = [message["role"] for message in request.messages]
+    roles = [message["role"] for message in request.messages if not _is_directive(message)]
     form = "; the directive-only form (content: [] with output_config) is accepted at any position"
     groups = [(role, len(list(group))) for role, group in groupby(roles)]
     start = 0
@@ -81,11 +82,18 @@ def system_message_placement(request: Request, state: State) -> Problem | None:
     return None
 
 
+def _is_directive(message: Body) -> bool:
+    """Return whether a system message has only `output_config`, without content."""
+    return message.get("role") == "system" and message.get("content") == [] and bool(message.get("output_config"))
+
+
 def content_not_empty(request: Request, state: State) -> Problem | None:
     """Refuse a message without content, and an empty text block."""
     last = len(request.messages) - 1
     for number, message in enumerate(request.messages):
         content = message.get("content")
+        if _is_directive(message):
+            continue
         if not content and not (number == last and message["role"] == "assistant"):
             rule = "all messages must have non-empty content except for the optional final assistant message"
             return Problem(f"messages.{number}: {rule}")

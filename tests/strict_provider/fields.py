@@ -13,6 +13,8 @@ ANTHROPIC_REQUEST = _names(
 )
 ANTHROPIC_BETA = _names("compaction context_management fallback_credit_token fallbacks mcp_servers thread")
 """Fields of a request with a beta header."""
+TURN_CONTROL = "per-turn-control-2026-07-01"
+"""The beta in which a system message has `output_config`. Claude Code sends it."""
 ANTHROPIC_BLOCKS: Mapping[str, frozenset[str]] = {
     "text": _names("cache_control citations text type"),
     "thinking": _names("signature thinking type"),
@@ -46,6 +48,8 @@ RESPONSES_REQUEST = _names(
     "prompt_cache_options prompt_cache_retention reasoning safety_identifier service_tier store stream stream_options "
     "temperature text tool_choice tools top_logprobs top_p truncation user"
 )
+RESPONSES_UNDOCUMENTED = _names("client_metadata internal_chat_message_metadata_passthrough")
+"""Fields of a request and of an item that Codex sends, and that the SDK does not list."""
 RESPONSES_ITEMS: Mapping[str, frozenset[str]] = {
     "message": _names("content id phase role status type"),
     "function_call": _names("arguments async call_id caller id name namespace status type"),

@@ -8,11 +8,11 @@ Body = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """A tool call of the scripted model."""
+    """A tool call of the scripted model. A text as `arguments` makes a custom call of Responses."""
 
     id: str
     name: str
-    arguments: Body
+    arguments: Body | str
 
 
 class Fault(NamedTuple):

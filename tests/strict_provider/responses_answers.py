@@ -54,6 +54,10 @@ def _output(request: Request, reply: Reply, state: State, number: int) -> Iterat
         message = {"type": "message", "id": f"msg_{number:04}", "status": "completed", "role": "assistant"}
         yield {**message, "content": [part]}
     for place, call in enumerate(reply.calls):
+        if isinstance(call.arguments, str):
+            custom = {"type": "custom_tool_call", "id": f"ctc_{number:04}_{place}"}
+            yield {**custom, "call_id": call.id, "name": call.name, "input": call.arguments}
+            continue
         named = {"call_id": call.id, "name": call.name, "arguments": json.dumps(call.arguments)}
         yield {"type": "function_call", "id": f"fc_{number:04}_{place}", **named, "status": "completed"}
 
@@ -96,6 +100,8 @@ def _empty(item: Body) -> Body:
             return {**item, "content": [], "status": "in_progress"}
         case "function_call":
             return {**item, "arguments": "", "status": "in_progress"}
+        case "custom_tool_call":
+            return {**item, "input": ""}
         case _:
             return {**item, "summary": []}
 
@@ -109,6 +115,10 @@ def _parts(item: Body, where: Body) -> Iterator[tuple[str, Body]]:
                 yield "response.output_text.delta", {**where, "delta": piece, "logprobs": []}
             yield "response.output_text.done", {**where, "text": part["text"], "logprobs": []}
             yield "response.content_part.done", {**where, "part": part}
+        case "custom_tool_call":
+            for piece in halve(item["input"]):
+                yield "response.custom_tool_call_input.delta", {**where, "delta": piece}
+            yield "response.custom_tool_call_input.done", {**where, "input": item["input"]}
         case "function_call":
             for piece in halve(item["arguments"]):
                 yield "response.function_call_arguments.delta", {**where, "delta": piece}

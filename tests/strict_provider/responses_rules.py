@@ -33,10 +33,11 @@ def required_fields(request: Request, state: State) -> Problem | None:
 
 def known_fields(request: Request, state: State) -> Problem | None:
     """Refuse fields that the API does not know: of the request and of the common items."""
-    for name in request.body.keys() - fields.RESPONSES_REQUEST:
+    for name in request.body.keys() - fields.RESPONSES_REQUEST - fields.RESPONSES_UNDOCUMENTED:
         return _unknown(name)
     for number, item in enumerate(request.messages):
-        for name in item.keys() - fields.RESPONSES_ITEMS.get(kind_of(item), item.keys()):
+        known = fields.RESPONSES_ITEMS.get(kind_of(item), item.keys())
+        for name in item.keys() - known - fields.RESPONSES_UNDOCUMENTED:
             return _unknown(f"input[{number}].{name}")
     return None
 

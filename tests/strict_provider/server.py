@@ -1,7 +1,8 @@
 """The HTTP server of the strict provider."""
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from threading import Lock, Thread
@@ -37,11 +38,24 @@ class Answer(NamedTuple):
     complete: bool = True
 
 
+class Exchange(NamedTuple):
+    """A request and its response as they were on the wire: `data` and `answer` are the bytes of the bodies."""
+
+    method: str
+    path: str
+    headers: Sequence[tuple[str, str]]
+    data: bytes
+    status: int
+    answer_headers: Mapping[str, str]
+    answer: bytes
+
+
 class StrictProvider:
     """A provider in a thread, on a free port: `url` for Anthropic's SDK, `url + "/v1"` for OpenAI's.
 
     `script` answers and can be changed at any time. `requests` has the body of every request, `headers` its headers,
     and `refused` the problem of each one that a rule refused. `state` has the settings, such as the context window.
+    `wire`, if it is a list, gets every request and response as bytes, other paths and methods included.
     """
 
     def __init__(self, state: State | None = None, script: Script | None = None) -> None:
@@ -50,10 +64,10 @@ class StrictProvider:
         self.requests: list[Body] = []
         self.headers: list[dict[str, str]] = []
         self.refused: list[Problem] = []
+        self.wire: list[Exchange] | None = None
         self._number = 0
         self._lock = Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def __enter__(self) -> "StrictProvider":
@@ -124,6 +138,21 @@ class StrictProvider:
         return Answer(200, {"content-type": "text/event-stream"}, chunks, is_complete)
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that says nothing about clients that went away."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, provider: StrictProvider) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.provider = provider
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 def _plain(
     body: Body, reply: Reply | None = None, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Answer:
@@ -146,32 +175,52 @@ def _frames(answer: Answer) -> Iterator[bytes]:
         yield b"0\r\n\r\n"
 
 
-def _make_handler(provider: StrictProvider) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
 
-        def do_POST(self) -> None:
-            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            path = self.path.partition("?")[0]
-            if path not in _PATHS:
-                self._send(_plain({"error": {"message": f"Not found: {path}"}}, None, 404))
-                return
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            self._send(provider.respond(path, json.loads(data), headers))
-
-        def _send(self, answer: Answer) -> None:
-            self.send_response(answer.status)
-            for name, value in answer.headers.items():
-                self.send_header(name, value)
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for frame in _frames(answer):
-                self.wfile.write(frame)
-            if not answer.complete:
-                self.close_connection = True
-
-        def log_message(self, *_: Any) -> None:
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0]
+        if path not in _PATHS:
+            self._refuse(404, f"Not found: {path}", data)
             return
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self._send(self.server.provider.respond(path, json.loads(data), headers), data)
 
-    return Handler
+    def do_GET(self) -> None:
+        """Answer the list of models, refuse WebSockets with 426, and know no other path."""
+        if self.headers.get("upgrade", "").lower() == "websocket":
+            self._refuse(426, "Use POST.")
+        elif self.path.partition("?")[0] == "/v1/models":
+            self._send(_plain({"object": "list", "data": []}))
+        else:
+            self._refuse(404, f"Not found: {self.path}")
+
+    def do_HEAD(self) -> None:
+        self._send(Answer(200, {}, []))
+
+    def _refuse(self, status: int, message: str, data: bytes = b"") -> None:
+        self._send(_plain({"error": {"message": message}}, None, status), data)
+
+    def _send(self, answer: Answer, data: bytes = b"") -> None:
+        wire = self.server.provider.wire
+        if wire is not None:
+            seen = (self.command, self.path, self.headers.items(), data)
+            wire.append(Exchange(*seen, answer.status, answer.headers, b"".join(answer.chunks)))
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if self.command == "HEAD":
+            self.end_headers()
+            return
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for frame in _frames(answer):
+            self.wfile.write(frame)
+        if not answer.complete:
+            self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        return

@@ -60,6 +60,7 @@ def _split_encoded(data: bytes) -> Sequence[Piece]:
     pieces += [Piece(_dump(call), PER_MESSAGE + _count_texts(call)) for call in message.get("tool_calls") or ()]
     data, tokens, lifetime = pieces[0] if pieces else Piece(b"", 0)
     tokens += _count_texts(fields) + (0 if message.get("type") == "reasoning" else PER_MESSAGE)
+    tokens += count_text(json.dumps(message["tools"])) if message.get("type") == "additional_tools" else 0
     return [Piece(_dump(fields) + data, tokens, lifetime), *pieces[1:]]
 
 
