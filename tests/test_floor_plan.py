@@ -28,6 +28,7 @@ FLOORS = (
     "adapters",
     "server",
     "mcp_server",
+    "gateway",
     "cli",
     "__main__",
 )

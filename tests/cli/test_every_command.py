@@ -50,7 +50,7 @@ WORKING: dict[str, list[str]] = {
     "completion": ["completion", "bash"],
 }
 """A successful call of each command. `serve` and `mcp` run until they are stopped and have their own tests."""
-SERVED = {"serve", "mcp"}
+SERVED = {"serve", "mcp", "gateway"}
 LINES = {"ls", "tree", "find", "history", "replay", "import"}
 """Commands that print JSON Lines."""
 
@@ -120,6 +120,10 @@ REFUSED: list[list[str]] = [
     ["erase", AT, "nobody"],
     ["erase", AT, "nobody", "--yes"],
     ["completion", "tcsh"],
+    ["gateway", AT],
+    ["gateway", AT, "--anthropic", "gopher:x"],
+    ["gateway", AT, "--openai", "https://api.openai.com", "--host", "0.0.0.0"],
+    ["gateway", AT, "--openai", "https://api.openai.com", "--port", "99999"],
     ["serve", AT, "--port", "99999"],
     ["serve", AT, "--host", "a/b"],
 ]

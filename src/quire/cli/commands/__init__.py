@@ -63,6 +63,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("erase", "maintain", "remove a context with its forks and every byte of them"),
         CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
         CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
+        CommandRow("gateway", "gateway", "record the conversations of unchanged clients, and keep them in budget"),
         CommandRow("completion", "completion", "print the completion script for a shell"),
     ),
 }

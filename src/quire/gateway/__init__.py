@@ -1,0 +1,117 @@
+"""The gateway: an HTTP proxy that unchanged clients use as the base URL of their model provider.
+
+It keeps every conversation as a context of a store. In the mode `observe` it forwards every byte unchanged and records.
+In the mode `fold` it sends a view that fits when a conversation outgrows the budget. It needs
+`pip install 'quire[gateway]'`, which is imported on use.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from quire.errors import InvalidOperation, InvalidValue, NotInstalled, short_repr
+from quire.server.access import bind, check_host, is_loopback, load_token
+from quire.storage.base import Storage
+from quire.view.options import check_budget
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from quire.gateway.gateway_server import RunningGateway
+    from quire.gateway.proxy import Gateway
+
+__all__ = ["Settings", "create_app", "serve", "start"]
+
+StoreLocation = str | os.PathLike[str] | Storage
+DEFAULT_PORT = 8379
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a gateway.
+
+    `anthropic` and `openai` are the URLs of the upstreams; at least one is needed. `mode` is `"observe"` (the default)
+    or `"fold"`, and `budget` the most tokens of a request that `fold` sends (120,000). `host` and `port` are the
+    address to listen on (port 0: any free port), `hosts` further accepted Host names. An address that other machines
+    can reach needs `token`, or `token_file`, which is created at the first start. The token is part of the base URL.
+    `max_body` is the size in bytes above which a request is passed on without being read.
+    """
+
+    anthropic: str | None
+    openai: str | None
+    mode: Literal["observe", "fold"]
+    budget: int
+    host: str
+    port: int
+    hosts: Sequence[str]
+    token: str | None
+    token_file: str | os.PathLike[str] | None
+    max_body: int
+    connect_timeout: float
+
+
+def create_app(where: StoreLocation, **settings: "Unpack[Settings]") -> "Gateway":
+    """Return the gateway of a store as an ASGI application. `port` has no effect."""
+    return _build(where, dict(settings))[0]
+
+
+def start(where: StoreLocation, **settings: "Unpack[Settings]") -> "RunningGateway":
+    """Run the gateway of a store in a new thread. The returned object has the `url` for clients and stops it."""
+    return _prepare(where, dict(settings)).start()
+
+
+def serve(
+    where: StoreLocation, *, ready: "Callable[[RunningGateway], None] | None" = None, **settings: "Unpack[Settings]"
+) -> None:
+    """Run the gateway of a store until SIGINT or SIGTERM. `ready` is called when it listens."""
+    _prepare(where, dict(settings)).run(ready)
+
+
+def _prepare(where: StoreLocation, settings: dict[str, Any]) -> "RunningGateway":
+    gateway, token = _build(where, settings)
+    from quire.gateway.gateway_server import RunningGateway
+
+    return RunningGateway(gateway, bind(gateway.options.host, settings.get("port", DEFAULT_PORT)), token)
+
+
+def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, str | None]":
+    try:
+        from quire.gateway.proxy import Gateway, Options
+        from quire.gateway.upstream import parse_address
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "quire":
+            raise
+        raise NotInstalled(f"The gateway needs {package}: pip install 'quire[gateway]'.", name=package) from None
+    unknown = settings.keys() - Settings.__annotations__.keys()
+    if unknown:
+        accepted = ", ".join(Settings.__annotations__)
+        raise InvalidValue(f"Unknown option {short_repr(min(unknown))}; options are {accepted}.")
+    if settings.get("mode", "observe") not in ("observe", "fold"):
+        raise InvalidValue(f"is {short_repr(settings['mode'])}; observe or fold is needed.", argument="mode")
+    addresses = {name: parse_address(settings[name], name) for name in ("anthropic", "openai") if settings.get(name)}
+    if not addresses:
+        raise InvalidOperation("A gateway needs the URL of an upstream: anthropic or openai.")
+    host = check_host(settings.get("host", "127.0.0.1"))
+    token = _token_of(settings, host)
+    limits = {name: settings[name] for name in ("mode", "max_body", "connect_timeout") if name in settings}
+    options = Options(
+        host=host,
+        hosts=tuple(settings.get("hosts", ())),
+        tokens=() if token is None else (token,),
+        budget=check_budget(settings.get("budget", 120_000)),
+        **limits,
+    )
+    return Gateway(addresses, options), token  # type: ignore[arg-type]
+
+
+def _token_of(settings: dict[str, Any], host: str) -> str | None:
+    """Return the token; None if none is given and only this machine can reach the gateway."""
+    given, file = settings.get("token"), settings.get("token_file")
+    if given is None and file is None:
+        if is_loopback(host):
+            return None
+        raise InvalidOperation(f"Other machines can reach {host}: give a token, or a token_file.")
+    token = load_token(given, file).text
+    if not all(character.isalnum() or character in "-_.~" for character in token):
+        raise InvalidValue("is unusable; letters, digits and - _ . ~ are accepted in a URL.", argument="token")
+    return token
