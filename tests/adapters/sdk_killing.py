@@ -34,7 +34,7 @@ Told = Callable[[int], None]
 
 
 def with_agents(path: str, tell: Told) -> None:
-    """Run turns of the Agents SDK. Every third time, clear the history and start again, in two calls."""
+    """Run turns of the Agents SDK. Every third time, replace the history, as the compaction of the SDK does."""
     session = QuireSession("talk", path, budget=BUDGET)
     model = ScriptedModel()
 
@@ -56,9 +56,7 @@ def with_agents(path: str, tell: Told) -> None:
             tell(number)
             if number % 3 == 0:
                 number += 1
-                await session.clear_session()
-                await asyncio.sleep(LONGEST_LIFE / 4)
-                await session.add_items([{"role": "user", "content": f"turn {number} begins anew"}])
+                await session._atomic_replace_items([{"role": "user", "content": f"turn {number} begins anew"}])
                 tell(number)
             number += 1
 

@@ -19,12 +19,12 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
+from agents.extensions.memory import EncryptedSession
 from agents.memory import Session, SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 import quire
 from quire.adapters.openai_agents import QuireSession, function_tools
-from quire.adapters.openai_agents import session as session_module
 from quire.adapters.openai_agents.items import count_unsaved, messages_of
 from quire.model.messages import count_message_tokens
 
@@ -168,6 +168,8 @@ def _turn(random: Random, step: int) -> list[Item]:
             [thought(step), answer(f"answer {step} " * random.randrange(1, 60), step)],
             [said(f"q {step}"), answer("a", step)],
             [called(call), called(f"{call}b"), result(f"{call}b", "2"), result(call, "1")],
+            [random.choice(ANY_SHAPE)],
+            [called(call), random.choice(ANY_SHAPE[:5]), result(call, "1")],
         ]
     )
 
@@ -183,50 +185,121 @@ def test_the_newest_items_are_those_of_the_settings(tmp_path: Path) -> None:
     run(work())
 
 
-def test_clear_and_add_are_one_commit(session: QuireSession) -> None:
+def test_a_clear_is_stored_when_it_returns(session: QuireSession, tmp_path: Path) -> None:
     async def work() -> None:
         await add(session, *HISTORY)
         before = session.context.seq
         await session.clear_session()
-        assert await items_of(session) == []
-        assert session.context.seq == before
-        await add(session, said("a summary of it all"))
-        assert await items_of(session) == [said("a summary of it all")]
-        assert session.context.seq == before + 1
+        with quire.open(tmp_path / "a.db", "s") as other:
+            assert len(other.messages()) == 0
+            assert other.seq == before + 1
         session.context.undo(session.context.seq)
         assert await items_of(session) == HISTORY
+        await session.clear_session()
+        before = session.context.seq
+        await session.clear_session()  # there is nothing to clear
+        assert session.context.seq == before
 
     run(work())
 
 
-def test_a_clear_that_nothing_follows_is_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(wait: bool) -> None:
-        session, other = (QuireSession("s", tmp_path / "a.db") for _ in range(2))
-        await add(session, *HISTORY)
-        await session.clear_session()
-        assert await items_of(other) == []  # at once in this process
-        while wait and session.context.seq == other.context.seq and not other.context.refresh():
-            await asyncio.sleep(0.01)  # for other processes after a moment
-        session.close()
-        with quire.open(tmp_path / "a.db", "s") as ctx:
-            assert len(ctx.messages()) == 0
-        assert await items_of(other) == []
-        other.close()
+ANY_SHAPE: list[Item] = [
+    {"a": 1},
+    {"a": 2},
+    {},
+    {"type": 7},
+    {"type": None},
+    {"type": "message", "content": "no role"},
+    {"type": "new_in_2027", "x": [1]},
+    {"id": "msg_7"},
+    {"role": "nobody", "content": 5},
+    {"role": "user", "content": {"x": [1, None]}},
+    {"role": "user", "content": ""},
+    {"role": "assistant", "content": [{"type": "new"}]},
+    {"type": "function_call"},
+    {"type": "function_call", "call_id": 5, "name": ["x"], "arguments": {}},
+    {"type": "function_call_output"},
+    {"type": "function_call_output", "call_id": "unknown", "output": "42"},
+    {"type": "local_shell_call_output", "call_id": "unknown"},
+    {"type": "local_shell_call_output", "id": "unknown", "output": "x"},
+    {"__enc__": 1, "v": 1, "kid": "k", "payload": "gAAA" * 50},
+]
 
-    run(work(wait=False))
-    monkeypatch.setattr(session_module, "MOMENT", 0.05)
-    run(work(wait=True))
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_items_of_any_shape_go_back_as_they_came(session: QuireSession, tmp_path: Path, at_once: bool) -> None:
+    async def work() -> None:
+        for items in [ANY_SHAPE] if at_once else [[item] for item in ANY_SHAPE]:
+            await add(session, *items)
+        assert await items_of(session) == ANY_SHAPE
+        for limit in range(len(ANY_SHAPE) + 2):
+            assert await items_of(session, limit) == (ANY_SHAPE[-limit:] if limit else [])
+        again = QuireSession("s", tmp_path / "a.db")
+        for left in range(len(ANY_SHAPE) - 1, 5, -1):
+            assert await again.pop_item() == ANY_SHAPE[left]
+            assert await items_of(again) == ANY_SHAPE[:left]
+        sent = again.context.render().responses()
+        assert {"a": 1} not in sent
+        assert quire.check_legal(sent, "responses") == []
+        assert again.context.check() == []
+        await again.clear_session()
+        assert await items_of(again) == []
+        again.close()
+
+    run(work())
 
 
-def test_an_add_that_fails_leaves_the_clear_as_it_was(session: QuireSession) -> None:
+def test_a_session_can_be_encrypted(session: QuireSession) -> None:
+    async def work() -> None:
+        encrypted = EncryptedSession("s", session, encryption_key="a key of some length")
+        for item in HISTORY:
+            await encrypted.add_items([cast(Any, item)])
+        assert await encrypted.get_items() == HISTORY
+        assert await encrypted.pop_item() == HISTORY[-1]
+        assert await encrypted.get_items(3) == HISTORY[-4:-1]
+        assert "HAT136" not in str(await items_of(session))
+        assert "payload" not in str(session.context.render().responses())
+
+    run(work())
+
+
+def test_the_output_of_a_local_shell_belongs_to_its_call(session: QuireSession) -> None:
+    call = {"type": "local_shell_call", "id": "l1", "call_id": "c1", "action": {"type": "exec"}, "status": "completed"}
+    output = {"type": "local_shell_call_output", "call_id": "c1", "output": "a.txt"}
+
+    async def work() -> None:
+        await add(session, said("list it"), call, output)
+        assert await items_of(session) == [said("list it"), call, output]
+        assert [message.role for message in session.context.messages()] == ["user", "assistant", "tool"]
+        assert session.context.render().responses()[-2:] == [call, output]
+
+    run(work())
+
+
+def test_the_same_result_twice_stays_twice(session: QuireSession) -> None:
+    items = [said("look"), called("c1"), result("c1", "x"), result("c1", "x"), result("c1", "y")]
+
+    async def work() -> None:
+        await add(session, *items)
+        assert await items_of(session) == items
+        assert quire.check_legal(session.context.render().responses(), "responses") == []
+
+    run(work())
+
+
+def test_a_replacement_with_a_wrong_item_changes_nothing(session: QuireSession) -> None:
     async def work() -> None:
         await add(session, *HISTORY)
-        await session.clear_session()
-        with pytest.raises(quire.InvalidValue, match=r"items\[0\]"):
-            await add(session, cast(Item, "no item"))
-        assert await items_of(session) == []
-        await add(session, *HISTORY)  # the SDK's compaction does this next
+        before = session.context.seq
+        for wrong in ("no item", 5, None, {"x": object()}):
+            with pytest.raises(quire.InvalidValue, match=r"items\[1\]"):
+                await session._atomic_replace_items(cast(Any, [said("fine"), wrong]))
+            with pytest.raises(quire.InvalidValue, match=r"items\[1\]"):
+                await add(session, said("fine"), cast(Item, wrong))
         assert await items_of(session) == HISTORY
+        assert session.context.seq == before
+        await session._atomic_replace_items([])
+        assert await items_of(session) == []
 
     run(work())
 
@@ -235,6 +308,7 @@ def test_a_broken_list_is_taken_in_and_shown_legally(session: QuireSession) -> N
     async def work() -> None:
         await add(session, said("hello"), result("lost", "42"), called("c1"), said("and?"), result("c1", "late"))
         assert [item.get("content") for item in await items_of(session) if "role" in item] == ["hello", "and?"]
+        assert result("lost", "42") in await items_of(session)
         assert quire.check_legal(session.context.render().responses(), "responses") == []
         assert "42" in [message.text for message in session.context.messages(all=True)]
 

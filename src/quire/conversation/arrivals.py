@@ -14,7 +14,8 @@ from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.model.spelling import is_spelled, spell_id, spell_name
 from quire.model.text import MAX_NAME, collapse_whitespace
-from quire.providers import format_messages, parse
+from quire.providers import format_messages, responses
+from quire.providers.detection import Entry
 from quire.providers.legal_form import find_original_name, rename_calls
 from quire.system.compressed_summaries import remake_summary
 
@@ -230,7 +231,8 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
     """Replace the messages of an answer by one that includes this item; return its number."""
     number = page.header.numbers[0]
     known = plan.message(number).message
-    whole = parse([*format_messages([known], "responses"), *format_messages([message], "responses")])
+    items = [*format_messages([known], "responses"), *format_messages([message], "responses")]
+    whole = list(responses.parse(Entry(f"items[{n}]", item, {}, "responses") for n, item in enumerate(items)))
     if len(whole) != 1:
         return _add(plan, message, end_of_conversation(plan))
     fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))

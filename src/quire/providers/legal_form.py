@@ -21,14 +21,12 @@ from quire.model.spelling import spell_id, spell_name, spell_speaker
 from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
-from quire.providers.responses import CALLS, OUTPUTS
+from quire.providers.responses import CALLS, OUTPUTS, result_key
 
 _MAX_KNOWN = 10_000
 _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
 _ID = 64
 """The beginnings of the ids that OpenAI gives to items, and their greatest length. Other ids are refused."""
-_RESULT_KEYS = {"tool_result": "tool_use_id", "local_shell_call_output": "id"}
-"""The keys of the ids of results; the others have `call_id`."""
 
 _originals: dict[str, str] = {}
 """The original names that this process spelled differently. It is only a shortcut: it holds a pure function."""
@@ -167,8 +165,10 @@ def _call_fields(value: Values, provider: Provider) -> Iterator[_CallField]:
         kind = block.get("type")
         if kind == "tool_use" or kind in CALLS:
             yield _CallField(block, "id" if kind == "tool_use" else "call_id", block)
-        elif kind in _RESULT_KEYS or kind in OUTPUTS:
-            yield _CallField(block, _RESULT_KEYS.get(kind, "call_id"), block, is_result=True)
+        elif kind == "tool_result" or kind in OUTPUTS:
+            yield _CallField(
+                block, "tool_use_id" if kind == "tool_result" else result_key(block), block, is_result=True
+            )
 
 
 def _chat_fields(value: Values) -> Iterator[_CallField]:

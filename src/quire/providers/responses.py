@@ -48,6 +48,11 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     return items
 
 
+def result_key(value: Values) -> str:
+    """Return the key of the call's id in an output: the API has `id` for a local shell, the Agents SDK `call_id`."""
+    return "id" if value["type"] == "local_shell_call_output" and "call_id" not in value else "call_id"
+
+
 def _group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Group the items that form one message."""
     run: list[Entry] = []
@@ -119,7 +124,7 @@ def _input(item: Entry) -> Message:
 
 def _output(item: Entry) -> Message:
     place, value = item[:2]
-    key = "id" if value["type"] == "local_shell_call_output" else "call_id"
+    key = result_key(value)
     return Message(
         role="tool",
         content=_result(value.get("tools") if value["type"] == "tool_search_output" else value.get("output"), place),

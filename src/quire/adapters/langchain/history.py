@@ -1,27 +1,18 @@
 """A chat message history in a context."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self, Unpack
 from weakref import finalize
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.langchain.messages import from_stored, to_stored
+from quire.adapters.stored_list import read_newest, replace_stored
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options
-from quire.conversation.arrivals import close_calls
-from quire.conversation.edits import delete
-from quire.core.plan import Plan
-from quire.errors import InvalidOperation
-from quire.model.messages import Message
-from quire.model.pages import Form, Mark, PageIndex
-from quire.system.lifecycle import unpin
-from quire.system.tree import remove_page
 
 with requires_extra("langchain"):
     from langchain_core.chat_history import BaseChatMessageHistory
     from langchain_core.messages import BaseMessage
-
-_IN = (Mark.NONE, Mark.UNSHOWABLE)
 
 
 class QuireChatMessageHistory(BaseChatMessageHistory):
@@ -47,9 +38,8 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
     def whole(self) -> list[BaseMessage]:
         """Return every message in the order of arrival."""
         self.ctx.refresh()
-        mark_of = self.ctx.conversation.mark_of
-        there = (message for message in self.ctx.messages(all=True) if mark_of(message.index) in _IN)
-        return [found for message in there if (found := from_stored(message)) is not None]
+        arrived = sorted(read_newest(self.ctx), key=lambda message: message.index)
+        return [found for message in arrived if (found := from_stored(message)) is not None]
 
     def view(self) -> list[BaseMessage]:
         """Return what fits the context's budget: whole messages as they were added, older ones folded."""
@@ -59,13 +49,12 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Add messages in one commit. Messages that no model may see are stored and not shown."""
         fresh = [one for message in messages for one in to_stored(message)]
-        if fresh:
-            self.ctx.pages._engine.retry(lambda: self._add(fresh))
+        self.ctx.pages._engine.retry(lambda: replace_stored(self.ctx, "add", [], fresh))
 
     def clear(self) -> None:
         """Remove every message. They stay in the store until `cleanup`."""
         self.ctx.refresh()
-        self.ctx.pages._engine.retry(self._clear)
+        self.ctx.pages._engine.retry(lambda: replace_stored(self.ctx, "clear", read_newest(self.ctx), []))
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Return `messages` without blocking the event loop."""
@@ -89,37 +78,3 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _add(self, messages: list[Message]) -> None:
-        try:
-            if any(message.role == "tool" for message in messages):
-                raise InvalidOperation("A result may come twice.")
-            self.ctx.add(messages)
-        except InvalidOperation:  # for example a result without a call, or a repeated result
-            self.ctx.import_messages(messages)
-
-    def _clear(self) -> None:
-        conversation = self.ctx.conversation
-        there = {
-            message.index: page
-            for message in conversation.messages(all=True)
-            if conversation.mark_of(message.index) in _IN and (page := conversation.page_of(message.index)) is not None
-        }
-        if there:
-            self.ctx.pages._engine.run(self.ctx.pages.actor, "clear", _take_out, there)
-
-
-def _take_out(plan: Plan, there: Mapping[int, PageIndex]) -> None:
-    close_calls(plan)
-    spoken: list[int] = []
-    for index, page in there.items():
-        record = plan.require_page(page)
-        if record.header.mark is Mark.UNSHOWABLE:
-            plan.change(record, mark=Mark.DELETED)
-        elif record.header.form is Form.SYSTEM and record.header.pinned:  # a prompt
-            unpin(plan, page)
-            remove_page(plan, page)
-        else:
-            spoken.append(index)
-    if spoken:
-        delete(plan, spoken)

@@ -4,8 +4,7 @@
     config = RunConfig(call_model_input_filter=session.model_input_filter)
     result = await Runner.run(agent, "Hello!", session=session, run_config=config)
 
-The session's list is the conversation of a context: items are returned as they were added. `clear_session` is held for
-a moment and made in one commit with the `add_items` that follows. A process that ends between the two loses nothing.
+The session's list is the conversation of a context: items are returned as they were added.
 """
 
 from quire.adapters.openai_agents.session import QuireSession, function_tools

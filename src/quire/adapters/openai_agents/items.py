@@ -2,20 +2,22 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
 
+from quire.adapters.stored_list import read_newest, replace_stored
 from quire.context import Context
-from quire.conversation import arrivals, edits
-from quire.core.plan import Plan
-from quire.errors import InvalidOperation
+from quire.conversation.importing import UNREADABLE
+from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.pages import SegmentType
 from quire.providers import format_messages, responses
 from quire.providers.detection import Entry
-from quire.providers.plain_json import invalid_value, to_plain_json
-from quire.system import lifecycle, tree
+from quire.providers.originals import keep_original
+from quire.providers.plain_json import dumps, invalid_value, to_plain_json
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
@@ -26,8 +28,34 @@ _PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # fields 
 
 
 def messages_of(items: Sequence[Any]) -> list[Message]:
-    """Return the messages of items; they convert back to the same items. Raise `InvalidValue` for a wrong item."""
-    return list(responses.parse(_entry(item, f"items[{n}]") for n, item in enumerate(items)))
+    """Return the messages of items; they convert back to the same items. Raise `InvalidValue` for other than dicts.
+
+    A dict that is not an item of the Responses API becomes a message that no model gets.
+    """
+    entries = [_entry(item, f"items[{n}]") for n, item in enumerate(items)]
+    reasons = [_why_unreadable(entry) for entry in entries]
+    messages: list[Message] = []
+    for why, run in groupby(zip(reasons, entries, strict=True), key=itemgetter(0)):
+        found = [entry for _, entry in run]
+        messages += responses.parse(found) if why is None else (_raw_message(entry, why) for entry in found)
+    return messages
+
+
+def _why_unreadable(entry: Entry) -> str | None:
+    """Return why a dict is not an item; None if it is one."""
+    value = entry.value
+    if "role" not in value and value.get("type", None if "id" in value else "message") == "message":
+        return "It has no role, and no type or id of an item."
+    try:
+        list(responses.parse([entry]))
+    except InvalidValue as error:
+        return str(error)
+    return None
+
+
+def _raw_message(entry: Entry, why: str) -> Message:
+    message = Message(role="user", content=dumps(entry.value), origin="responses", meta={UNREADABLE: why[:500]})
+    return keep_original(message, [entry.value], None)
 
 
 def count_unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
@@ -81,7 +109,7 @@ def newest_items(ctx: Context, limit: int | None) -> list[Item]:
         return format_messages(session_messages(ctx), "responses")
     wanted = max(0, limit)
     while wanted:
-        messages = ctx.conversation.newest(wanted)
+        messages = read_newest(ctx, wanted)
         is_all = len(messages) < wanted
         first = next((n for n, message in enumerate(messages) if is_all or message.role != "tool"), len(messages))
         items = format_messages([message for message in messages[first:] if _is_item(ctx, message)], "responses")
@@ -93,7 +121,7 @@ def newest_items(ctx: Context, limit: int | None) -> list[Item]:
 
 def session_messages(ctx: Context) -> list[Message]:
     """Return the messages of the session."""
-    return [message for message in ctx.messages() if _is_item(ctx, message)]
+    return [message for message in read_newest(ctx) if _is_item(ctx, message)]
 
 
 def _is_item(ctx: Context, message: Message) -> bool:
@@ -112,42 +140,23 @@ def mark_session(message: Message) -> Message:
 
 
 def pop_newest(ctx: Context) -> Item | None:
-    """Remove and return the newest item. The rest of its exchange is added again."""
-    last = next(iter(ctx.conversation.newest(1)), None)
+    """Remove and return the newest item. The rest of its exchange, and what follows it, is added again."""
+    last = next(iter(read_newest(ctx, 1)), None)
     page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
     if page is None:
         return None
-    together = ctx.conversation.messages_on(page)
+    first = ctx.conversation.messages_on(page)[0].index
+    together, wanted = list[Message](), 1
+    while first not in [message.index for message in together]:
+        together, wanted = read_newest(ctx, wanted), wanted * 2
+    together = together[[message.index for message in together].index(first) :]
     items = format_messages(together, "responses")
-    replace_messages(ctx, "pop_item", together, [mark_session(message) for message in messages_of(items[:-1])])
+    replace_stored(ctx, "pop_item", together, [mark_session(message) for message in messages_of(items[:-1])])
     return items[-1] if items else pop_newest(ctx)
-
-
-def replace_messages(ctx: Context, operation: str, gone: Sequence[Message], fresh: Sequence[Message]) -> None:
-    """Delete messages and add others in one commit."""
-    spoken = [message.index for message in gone if message.role != "system" or not _is_prompt(ctx, message)]
-    prompts = {message.index for message in gone}.difference(spoken)
-    pages = [page for index in prompts if (page := ctx.conversation.page_of(index)) is not None]
-
-    def planner(plan: Plan) -> None:
-        if spoken:
-            arrivals.close_calls(plan)  # an exchange that waits for results cannot be deleted
-            edits.delete(plan, spoken)
-        for page in pages:
-            lifecycle.unpin(plan, page)
-            tree.remove_page(plan, page)
-        if fresh:
-            edits.insert(plan, fresh)
-
-    ctx.pages._engine.run(ctx.pages.actor, operation, planner)
 
 
 def view_with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
     """Return the view with these items added, from a copy in memory."""
     past = ctx.as_of(ctx.seq)
-    fresh = messages_of(list(items))
-    try:
-        past.add(fresh)
-    except InvalidOperation:
-        past.import_messages(fresh)
+    replace_stored(past, "add", [], messages_of(list(items)))
     return past.render(options)

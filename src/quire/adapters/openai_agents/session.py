@@ -1,12 +1,10 @@
 """A session of the Agents SDK on a context, the filter that sends the model what fits, and the tools of the context."""
 
-import atexit
 import os
 import weakref
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
-from threading import Lock, RLock, Timer
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
@@ -20,13 +18,12 @@ from quire.adapters.openai_agents.items import (
     messages_of,
     newest_items,
     pop_newest,
-    replace_messages,
     session_messages,
     view_with,
 )
+from quire.adapters.stored_list import replace_stored
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options, open_in, setup_of
-from quire.errors import InvalidOperation
 from quire.storage.base import Storage, check_context_name
 from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
@@ -42,75 +39,6 @@ if TYPE_CHECKING:
     from agents.tool_context import ToolContext
 
     from quire.agent.tools import Tools
-
-
-MOMENT = 0.5
-"""Seconds until a held change is made, if no other call makes it before."""
-_TURNSTILES = 16
-
-
-class HeldChanges:
-    """Changes that are held for a moment, to be made in one commit with the change that follows.
-
-    A framework clears a history and adds a new one in two calls. A held clear is made with the add. If no call follows,
-    it is made after a moment, when the session is read, or when the process ends. There is one change for each key;
-    other calls for the key wait while it is made.
-    """
-
-    def __init__(self) -> None:
-        self._locks = [RLock() for _ in range(_TURNSTILES)]
-        self._held: dict[Hashable, tuple[Callable[[], None], Timer]] = {}
-        self._lock = Lock()
-        atexit.register(self._settle_all)
-
-    def add(self, key: Hashable, carry_out: Callable[[], None]) -> None:
-        """Hold a change, unless one is held for this key."""
-        timer = Timer(MOMENT, self._settle_quietly, [key])
-        timer.daemon = True
-        with self._lock:
-            if key in self._held:
-                return
-            self._held[key] = carry_out, timer
-        timer.start()
-
-    def has(self, key: Hashable) -> bool:
-        """Return whether a change is held for this key."""
-        with self._lock_of(key):
-            return key in self._held
-
-    def settle(self, key: Hashable) -> None:
-        """Make the held change of this key."""
-        with self.take(key) as carry_out:
-            if carry_out is not None:
-                carry_out()
-
-    @contextmanager
-    def take(self, key: Hashable) -> Iterator[Callable[[], None] | None]:
-        """Let a block make the held change itself, if there is one. If it raises, the change is held again."""
-        with self._lock_of(key):
-            with self._lock:
-                held = self._held.pop(key, None)
-            if held is not None:
-                held[1].cancel()
-            try:
-                yield held[0] if held is not None else None
-            except BaseException:
-                if held is not None:
-                    with self._lock:
-                        self._held.setdefault(key, held)
-                raise
-
-    def _lock_of(self, key: Hashable) -> RLock:
-        return self._locks[hash(key) % _TURNSTILES]
-
-    def _settle_quietly(self, key: Hashable) -> None:
-        """Make the change. If it fails, the next call tries again and gets the error."""
-        with suppress(Exception):
-            self.settle(key)
-
-    def _settle_all(self) -> None:
-        for key in list(self._held):
-            self._settle_quietly(key)
 
 
 class _Shared:
@@ -162,7 +90,6 @@ def _place(where: str | os.PathLike[str]) -> str:
 
 T = TypeVar("T")
 _WINDOW = 12
-_HOLDS = HeldChanges()
 
 
 class QuireSession:
@@ -213,9 +140,6 @@ class QuireSession:
 
     def close(self) -> None:
         """Release the storage, if the session opened it. Another call opens it again."""
-        if self._context is None:
-            return
-        self._settle()
         with self._opening:
             if self._context is not None and self._context is not self._where:
                 self._context.close()
@@ -231,7 +155,7 @@ class QuireSession:
         return cast("list[TResponseInputItem]", await self._queue.run(self._items, most))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
-        """Add items at the end, all or none. An add after `clear_session` is one commit with it."""
+        """Add items at the end in one commit. Items of any JSON shape are stored; no model gets the wrong ones."""
         await self._queue.run(self._add, cast(list[Item], items))
 
     async def pop_item(self) -> "TResponseInputItem | None":
@@ -239,15 +163,12 @@ class QuireSession:
         return cast("TResponseInputItem | None", await self._queue.run(self._pop))
 
     async def clear_session(self) -> None:
-        """Remove all items from the conversation. They stay in the store, and `context.undo` restores them."""
-        await self._queue.run(self._clear)
+        """Remove all items in one commit. They stay in the store, and `context.undo` restores them."""
+        await self._queue.run(self._replace, "clear_session", [])
 
     async def _atomic_replace_items(self, items: "list[TResponseInputItem]") -> bool:
-        """Replace all items; the SDK's compaction calls this instead of clear and add."""
-        await self.clear_session()
-        await self.add_items(items)
-        if not items:
-            await self._queue.run(self._settle)
+        """Replace all items in one commit; the SDK's compaction calls this instead of clear and add."""
+        await self._queue.run(self._replace, "replace_items", cast(list[Item], items))
         return True
 
     # What the model is sent
@@ -277,41 +198,23 @@ class QuireSession:
     # The same, in a thread
 
     def _items(self, limit: int | None) -> list[Item]:
-        if _HOLDS.has(self._key()):
-            return []
         self.context.refresh()
         return newest_items(self.context, limit)
 
     def _add(self, items: list[Item]) -> None:
-        if not items:
-            return
         fresh = [mark_session(message) for message in messages_of(items)]
-        with _HOLDS.take(self._key()) as clears:
-            try:
-                self._retry(lambda ctx: replace_messages(ctx, "add", session_messages(ctx) if clears else [], fresh))
-            except InvalidOperation:  # a broken list: import stores what no model may see
-                if clears:
-                    self._carry_out_clear()
-                self.context.import_messages(fresh)
+        self._retry(lambda ctx: replace_stored(ctx, "add", [], fresh))
+
+    def _replace(self, operation: str, items: list[Item]) -> None:
+        fresh = [mark_session(message) for message in messages_of(items)]
+        self.context.refresh()
+        self._retry(lambda ctx: replace_stored(ctx, operation, session_messages(ctx), fresh))
 
     def _pop(self) -> Item | None:
-        self._settle()
         self.context.refresh()
         return self._retry(pop_newest)
 
-    def _clear(self) -> None:
-        self.context.refresh()
-        if newest_items(self.context, 1):
-            _HOLDS.add(self._key(), self._carry_out_clear)
-
-    def _carry_out_clear(self) -> None:
-        self._retry(lambda ctx: replace_messages(ctx, "clear_session", session_messages(ctx), []))
-
-    def _settle(self) -> None:
-        _HOLDS.settle(self._key())
-
     def _show_view(self, data: ModelInputData, options: RenderOptions) -> ModelInputData:
-        self._settle()
         ctx = self.context
         ctx.refresh()
         beside = ctx.pages.counter.count(data.instructions) + 4 if data.instructions else 0
@@ -335,9 +238,6 @@ class QuireSession:
         """Change the context; retry if another writer was first."""
         ctx = self.context
         return ctx.pages._engine.retry(lambda: change(ctx))
-
-    def _key(self) -> tuple[int, str]:
-        return id(self.context.pages.storage), self.context.name
 
 
 def function_tools(ctx: Context, *names: str) -> list[Tool]:
