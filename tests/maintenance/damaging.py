@@ -71,7 +71,6 @@ def another(random: Random, damage: str, places: Sequence[Place], place: Place) 
     """Return the place to exchange a place with: of the same kind, in the same context if there is one for that."""
     same = [other for other in places if other.family == place.family and other != place]
     mixed = [other for other in same if other.number == place.number >= 0 and other.context != place.context]
-    mixed = [other for other in mixed if not {other.context, place.context} <= RELATED]
     others = [other for other in same if other.context == place.context]
     chosen = mixed if damage == "mix" and mixed else others
     return random.choice(chosen) if chosen else None

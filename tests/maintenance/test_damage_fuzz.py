@@ -118,6 +118,15 @@ def copied(ctx: Context) -> object:
     return copy.pages.marshal(), list(copy.history()), list(copy.messages(all=True)), copy.pages.checkpoints()
 
 
+def forked(ctx: Context) -> object:
+    """Return the content of a fork of the context. A fork is not proved whole: its reads name what is damaged."""
+    fork = ctx.fork("new fork")
+    try:
+        return fork.pages.marshal(), list(fork.messages(all=True)), fork.render(preview=True).openai()
+    finally:
+        ctx.pages.storage.drop("new fork")
+
+
 READS: dict[str, Callable[[Context], object]] = {
     "render": lambda ctx: ctx.render(preview=True).openai(),
     "small view": lambda ctx: ctx.render(preview=True, max_tokens=550).anthropic(),
@@ -143,6 +152,7 @@ READS: dict[str, Callable[[Context], object]] = {
     "rollback": go_back,
     "undo": undo_last,
     "copy": copied,
+    "fork": forked,
 }
 
 

@@ -12,11 +12,12 @@ from threading import Thread
 from time import sleep
 
 import pytest
+from msgspec.structs import replace
 
 import quire
 import quire.aio
 from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Library, NoSuchContext
-from quire.core.records import ORIGINS
+from quire.core.records import ORIGINS, decode_head, encode_record
 from quire.storage.base import NOTE, Delete
 from quire.testing.case import contents
 from tests.maintenance.raw_stores import CHINESE, KINDS, LATIN, SECRET, RawStore
@@ -145,8 +146,9 @@ def test_forks_of_an_older_quire_are_found_by_their_family(local: RawStore) -> N
     for name in ("f", "g"):
         head = local.storage.head(name)
         assert head is not None
-        writes = [Delete(NOTE, ORIGINS)]
-        local.storage.commit(name, quire.storage.base.Commit(head.version, head.version, head.value, writes))
+        value = encode_record(0, replace(decode_head(head.value), lineage=()))
+        commit = quire.storage.base.Commit(head.version, head.version, value, [Delete(NOTE, ORIGINS)])
+        local.storage.commit(name, commit)
     local.storage.close()
     library = Library(local.open())
     assert library.erase("f").forks == ()

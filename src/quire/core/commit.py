@@ -118,6 +118,7 @@ class Changes:
             counts=self.counts,
             stamp=head_stamp(context, plan.seq),
             turn=turn,
+            lineage=old.lineage,
         )
 
     def _count(self) -> Counts:

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from quire.core.records import decoder_of, page_number
+from quire.core.records import NO_MARK, ContextMark, decoder_of, page_number
 from quire.storage.base import MAX_KEY
 
 
@@ -118,11 +118,11 @@ _decode_vector = decoder_of(VectorRecord, "vector")
 _decode_vector_state = decoder_of(VectorState, "vector")
 
 
-def decode_vector(key: int, value: bytes, mark: bytes = b"") -> VectorRecord | VectorState:
+def decode_vector(key: int, value: bytes, mark: ContextMark = NO_MARK) -> VectorRecord | VectorState:
     """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
     return _decode_vector_state(key, value, mark) if key == VECTOR_STATE else _decode_vector(key, value, mark)
 
 
-def decode_sheet(key: int, value: bytes, mark: bytes = b"") -> SheetRecord | SheetState:
+def decode_sheet(key: int, value: bytes, mark: ContextMark = NO_MARK) -> SheetRecord | SheetState:
     """Decode a folder's sheet or the `SheetState`. Raises `Corrupt`."""
     return _decode_sheet_state(key, value, mark) if key == SHEET_STATE else _decode_sheet(key, value, mark)

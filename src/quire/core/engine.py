@@ -25,6 +25,7 @@ from quire.core.records import (
     ORIGINS,
     EntryRecord,
     NoteRecord,
+    Origin,
     decode_entry,
     encode_record,
     mark_of,
@@ -235,7 +236,7 @@ class Engine:
             clear_stale_chapters(plan)
         state = self.state
         commit_id = self._next_commit_id()
-        mark = state.mark or mark_of(commit_id)
+        mark = state.mark or mark_of(replace(state.head, identity=commit_id))
         changes = Changes(plan, mark)
         turn = 0 if self.turn is None else self.turn.number_in(self.state)
         entry = EntryRecord(plan.now, plan.actor, operation, commit_id, tuple(changes.touched), undoes, turn)
@@ -276,16 +277,24 @@ class Engine:
         The journal of the fork starts with this entry; nothing before it can be undone there. This context does not
         change.
         """
-        state = self.state
-        mark = state.mark
+        state, old, commit_id = self.state, self.state.head, self._next_commit_id()
+        lineage = (*old.lineage, Origin(bytes(state.mark), state.version, old.next_body))
+        mark = mark_of(replace(old, identity=commit_id, lineage=lineage))
         changes = Changes(plan, mark)
-        entry = EntryRecord(plan.now, plan.actor, "fork", self._next_commit_id(), ())
-        old = state.head
+        entry = EntryRecord(plan.now, plan.actor, "fork", commit_id, ())
         head = changes.head(target, entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
         notes = tuple(sorted({*changes.counts.notes, ORIGINS} - {BATCHES}))
         counts = replace(changes.counts, first_entry=plan.seq, notes=notes, checkpoints=0)
-        head = replace(head, created=plan.now, next_message=messages, horizon=plan.seq, family=family, counts=counts)
+        head = replace(
+            head,
+            created=plan.now,
+            next_message=messages,
+            horizon=plan.seq,
+            family=family,
+            counts=counts,
+            lineage=lineage,
+        )
         origins = NoteRecord(plan.seq, origins=(*origins_of(old, state.note(ORIGINS)), old.identity))
         extra: list[Write] = [
             Delete(NOTE, BATCHES),

@@ -13,14 +13,20 @@ from quire.core.records import (
     CHECKPOINTS,
     GAPS,
     MAX_CALLERS,
+    NO_MARK,
     NOTE_CODE,
+    ORIGINS,
     PAGE_CODE,
     PURGED,
+    SEGMENT_CODE,
+    ContextMark,
     EntryRecord,
+    Gone,
     HeadRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
+    SegmentRecord,
     call_keys,
     decode_body,
     decode_call,
@@ -59,7 +65,7 @@ from quire.storage.base import (
     Storage,
 )
 
-DECODERS: dict[Family, Callable[[Record, bytes], object]] = {
+DECODERS: dict[Family, Callable[[Record, ContextMark], object]] = {
     SEGMENT: lambda record, mark: decode_segment(record.key, record.value, mark),
     PAGE: decode_page,
     BODY: lambda record, mark: decode_body(record.key, record.value, mark),
@@ -78,6 +84,9 @@ DECODERS: dict[Family, Callable[[Record, bytes], object]] = {
 
 DERIVED: Final[frozenset[Family]] = frozenset({TALLY, PIN, CALL, VECTOR, LAYOUT, SHEET})
 """Families of records that can be computed from others."""
+
+
+_TOUCHED: Final[dict[int, Family]] = {PAGE_CODE: PAGE, SEGMENT_CODE: SEGMENT, NOTE_CODE: NOTE}
 
 
 class Damage(NamedTuple):
@@ -107,6 +116,10 @@ class RecordCheck:
         self._found: dict[Family, set[int]] = {family: set() for family in FAMILIES}
         self._needed: dict[Family, dict[int, tuple[Family, int]]] = {PAGE: {}, BODY: {}, MESSAGE: {}, NOTE: {}}
         """The records that others refer to, with the record that refers to each."""
+        self._seqs: dict[tuple[Family, int], int] = {}
+        """The entries that wrote the pages, segments and notes."""
+        self._touched: dict[tuple[Family, int], int] = {}
+        """The last entries that changed them, according to the journal."""
         self._pages: Counter[int] = Counter()
         self._children: Counter[int] = Counter()
         self._pinned: set[int] = set()
@@ -119,7 +132,7 @@ class RecordCheck:
         self._is_damaged = False
         found = self._decode("head", 0, lambda: decode_head(head.value))
         self._head = found if isinstance(found, HeadRecord) else None
-        self._mark = mark_of(self._head.family or self._head.identity) if self._head else b""
+        self._mark = mark_of(self._head) if self._head else NO_MARK
         if self._head is not None and not self._head.belongs_to(context, head.version):
             self._report("head", 0, "its head belongs to another context or version.")
 
@@ -132,6 +145,8 @@ class RecordCheck:
             self._pages[segment_number(record.key)] += 1
         elif family == JOURNAL and value is None:  # unreadable, but not missing
             self._entry = record.key
+        if isinstance(value, (PageRecord, Gone, SegmentRecord, NoteRecord)):
+            self._seqs[family, record.key] = value.header.seq if isinstance(value, PageRecord) else value.seq
         self._add_value(record.key, value)
         return value
 
@@ -142,6 +157,7 @@ class RecordCheck:
                 source, number = needed[key]
                 text = f"{family} record {key} is missing; {source} record {number} refers to it."
                 self._report(family, key, text, needed_by=number if source == PAGE else -1)
+        self._check_age()
         head = self._head
         if head is None:
             return
@@ -155,6 +171,11 @@ class RecordCheck:
         self._check_counts(head)
         if not self._is_damaged:
             self._check_derived(head)
+
+    def _check_age(self) -> None:
+        for (family, key), entry in self._touched.items():
+            if self._seqs.get((family, key), entry) < entry:
+                self._report(family, key, f"{family} record {key} is out of date: entry {entry} changed it.")
 
     def _check_end(self) -> None:
         if self._entry > self._version:
@@ -223,6 +244,8 @@ class RecordCheck:
                     self._calls.setdefault(found, []).append(value.page)
             case NoteRecord() if key in (GAPS, PURGED):
                 self._gaps += value.gaps
+            case NoteRecord() if key == ORIGINS and self._head and len(value.origins) < len(self._head.lineage):
+                self._report(NOTE, key, f"note record {key} is out of date: it does not name all origins.")
             case VectorState():
                 self._vectors = value.count
             case int():
@@ -249,6 +272,7 @@ class RecordCheck:
             self._report(JOURNAL, missing, f"journal record {missing} is missing; the next one is {key}.")
         self._entry = key
         for touched in entry.touched:
+            self._touched[_TOUCHED[touched.family], touched.key] = key
             if touched.family == PAGE_CODE:
                 self._needed[PAGE].setdefault(touched.key, (JOURNAL, key))
                 self._need_body(Record(touched.key, touched.before or b"", touched.group, touched.order), key)

@@ -33,7 +33,7 @@ def load_context(
         head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
         if found is not None and not head.belongs_to(context, found.version):
             raise Corrupt("its head belongs to another context or version.")
-        mark = mark_of(head.family or head.identity)
+        mark = mark_of(head)
         stored = near.scan(context, SEGMENT) if found else ()
         segments = {record.key: decode_segment(record.key, record.value, mark) for record in stored}
     except Corrupt as error:

@@ -15,6 +15,7 @@ from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     PURGED,
+    ContextMark,
     Counts,
     Gone,
     HeadRecord,
@@ -40,6 +41,7 @@ class Counted(Protocol):
     storage: Storage
     near: StorageReader
     context: str
+    mark: ContextMark
     version: int
     head: HeadRecord
     child_counts: dict[int, int]
@@ -204,7 +206,7 @@ def _lost_pages(state: Counted, number: int) -> list[str]:
 def check_pins(state: Counted, found: set[int]) -> set[int]:
     """Raise `Corrupt` if a pinned page is not in the list of pins."""
     for record in state.storage.scan(state.context, PAGE):
-        page = decode_page(record)
+        page = decode_page(record, state.mark)
         is_pinned = isinstance(page, PageRecord) and page.header.pinned
         if is_pinned and record.key not in found and not state.outdated_error():
             raise _corrupt(state, f"pin record {record.key} ({state.index(record.key)}) is missing.", _REPAIR)
@@ -224,7 +226,7 @@ def check_checkpoints(state: Counted, found: Collection[int]) -> None:
     if counts is None or len(found) >= counts.checkpoints or state.outdated_error():
         return
     for record in state.storage.scan(state.context, JOURNAL):
-        for touched in decode_entry(record.key, record.value).touched:
+        for touched in decode_entry(record.key, record.value, state.mark).touched:
             if touched.family == NOTE_CODE and touched.key >= CHECKPOINTS and touched.key not in found:
                 raise _corrupt(state, f"note record {touched.key} (a checkpoint at entry {record.key}) is missing.")
     raise _corrupt(state, f"note record is missing: there are {len(found)} of {counts.checkpoints} checkpoints.")

@@ -266,9 +266,8 @@ class Plan(Reader):
         for number, record in self.state.message_records(0, self.state.next_message):
             left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
             if left != record.sent:
-                self.erasures.append(
-                    Patch(MESSAGE, number, encode_record(number, replace(record, sent=left), self.state.mark))
-                )
+                mark = self.state.mark.at(record.seq)
+                self.erasures.append(Patch(MESSAGE, number, encode_record(number, replace(record, sent=left), mark)))
 
     def set_id(self, number: int, message_id: str) -> None:
         """Give a new message an id by which it is known."""

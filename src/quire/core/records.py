@@ -38,10 +38,27 @@ T = TypeVar("T")
 V = TypeVar("V", covariant=True)
 
 
+class ContextMark(bytes):
+    """Four bytes in every record of a context: contexts of one store use the same keys.
+
+    `origins` are the contexts that a fork comes from. It has their records from before the fork.
+    """
+
+    origins: tuple["Origin", ...] = ()
+
+    def at(self, seq: int) -> bytes:
+        """Return the mark of the records that entry `seq` wrote: that of an origin, if it was before the fork."""
+        return next((origin.mark for origin in self.origins if seq <= origin.seq), self)
+
+
+NO_MARK: Final = ContextMark()
+"""A decoder with this mark accepts the records of all contexts."""
+
+
 class Decode(Protocol[V]):
     """A function from the key and bytes of a record to its value."""
 
-    def __call__(self, key: int, value: bytes, mark: bytes = b"") -> V: ...
+    def __call__(self, key: int, value: bytes, mark: ContextMark = NO_MARK) -> V: ...
 
 
 def page_key(segment: int, number: int) -> int:
@@ -168,6 +185,14 @@ class Counts(Struct, frozen=True, array_like=True, gc=False):
     checkpoints: int = 0
 
 
+class Origin(Struct, frozen=True, array_like=True, gc=False):
+    """A context that a fork comes from: its mark, its last entry before the fork, and its next body at that moment."""
+
+    mark: bytes
+    seq: int
+    next_body: int
+
+
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     """The head of a context. Its counters are never undone, so numbers are never reused.
 
@@ -179,6 +204,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
     fold, so that they need not be read. `counts` is None if the last writer was an older quire. `stamp` is a checksum
     of the context's name and version; 0 if it is not known. `turn` is the highest number of a turn that committed here.
+    `lineage` has the contexts that a fork comes from, the oldest first; it is empty if an older quire made the fork.
     """
 
     format: int
@@ -200,6 +226,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     counts: Counts | None = None
     stamp: int = 0
     turn: int = 0
+    lineage: tuple[Origin, ...] = ()
 
     def belongs_to(self, context: str, version: int) -> bool:
         """Return whether this is the head of a context at a version, as far as it is known."""
@@ -386,9 +413,12 @@ def encode_body(key: int, text: str, mark: bytes = b"") -> bytes:
     return _seal(text.encode(), key & 0xFFFFFFFF, mark)
 
 
-def mark_of(identity: bytes) -> bytes:
-    """Return the mark of all records of a context and its forks: contexts of one store use the same keys."""
-    return crc32(identity).to_bytes(_SEAL) if identity else b""
+def mark_of(head: HeadRecord) -> ContextMark:
+    """Return the mark of a context. A fork that an older quire made has the mark of its first origin."""
+    identity = head.family if head.family and not head.lineage else head.identity
+    mark = ContextMark(crc32(identity).to_bytes(_SEAL) if identity else b"")
+    mark.origins = head.lineage
+    return mark
 
 
 def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
@@ -397,7 +427,7 @@ def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
     return marked + crc32(marked, seed ^ _MARKED if mark else seed).to_bytes(_SEAL)
 
 
-def _unseal(family: str, key: int, value: bytes, mark: bytes, *seeds: int) -> memoryview:
+def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int) -> memoryview:
     """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record.
 
     A record of an older version has no mark.
@@ -406,12 +436,23 @@ def _unseal(family: str, key: int, value: bytes, mark: bytes, *seeds: int) -> me
     marked, seal = view[:-_SEAL], int.from_bytes(view[-_SEAL:])
     for seed in seeds:
         if crc32(marked, seed ^ _MARKED) == seal and len(marked) >= _SEAL:
-            if mark and marked[-_SEAL:] != mark:
-                raise _damage_error(family, key, "it belongs to another context")
+            found = bytes(marked[-_SEAL:])
+            if mark and found != mark and all(found != origin.mark for origin in mark.origins):
+                raise _damage_error(family, key, _FOREIGN)
             return marked[:-_SEAL]
         if crc32(marked, seed) == seal and len(value) >= _SEAL:
             return marked
     raise _damage_error(family, key, "its checksum does not match")
+
+
+def _check_age(family: str, key: int, value: bytes, mark: ContextMark, seq: int, body: int = 0) -> None:
+    """Raise `Corrupt` if a fork has a record that its origin wrote after the fork."""
+    found = value[-2 * _SEAL : -_SEAL]
+    if found != mark and any(found == o.mark and (seq > o.seq or body >= o.next_body) for o in mark.origins):
+        raise _damage_error(family, key, _FOREIGN)
+
+
+_FOREIGN: Final = "it belongs to another context"
 
 
 def _damage_error(family: str, key: int, reason: object) -> Corrupt:
@@ -425,12 +466,15 @@ def decoder_of(kind: type[T], family: str) -> "Decode[T]":
     """
     decoder = msgspec.msgpack.Decoder(kind)
 
-    def decode(key: int, value: bytes, mark: bytes = b"") -> T:
+    def decode(key: int, value: bytes, mark: ContextMark = NO_MARK) -> T:
         payload = _unseal(family, key, value, mark, key & 0xFFFFFFFF)
         try:
-            return decoder.decode(payload)
+            found = decoder.decode(payload)
         except msgspec.MsgspecError as error:
             raise _damage_error(family, key, error) from error
+        if mark.origins:
+            _check_age(family, key, value, mark, key if family == "journal" else getattr(found, "seq", 0))
+        return found
 
     return decode
 
@@ -444,15 +488,18 @@ decode_deferred_change = decoder_of(DeferredChange, "anchor")
 decode_call = decoder_of(tuple[int, ...], "call")
 
 
-def decode_body(key: int, value: bytes, mark: bytes = b"") -> str:
+def decode_body(key: int, value: bytes, mark: ContextMark = NO_MARK) -> str:
     """Decode a text body. Raises `Corrupt`."""
     try:
-        return str(_unseal("body", key, value, mark, key & 0xFFFFFFFF), "utf-8")
+        text = str(_unseal("body", key, value, mark, key & 0xFFFFFFFF), "utf-8")
+        if mark.origins:
+            _check_age("body", key, value, mark, 0, key)
+        return text
     except UnicodeDecodeError as error:
         raise _damage_error("body", key, error) from error
 
 
-def decode_page(record: Record, mark: bytes = b"") -> PageRecord | Gone:
+def decode_page(record: Record, mark: ContextMark = NO_MARK) -> PageRecord | Gone:
     """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
     key, parent = record.key, record.group
     seed = _place_seed(key, parent, record.order)
@@ -461,6 +508,8 @@ def decode_page(record: Record, mark: bytes = b"") -> PageRecord | Gone:
         header = _page_decoder.decode(payload)
     except msgspec.MsgspecError as error:
         raise _damage_error("page", key, error) from error
+    if mark.origins:
+        _check_age("page", key, record.value, mark, header.seq)
     if isinstance(header, Gone):
         return header
     if parent is not None:
@@ -472,7 +521,7 @@ def decode_page(record: Record, mark: bytes = b"") -> PageRecord | Gone:
 
 def decode_head(value: bytes) -> HeadRecord:
     """Decode a head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
-    payload = _unseal("head", 0, value, b"", 0)
+    payload = _unseal("head", 0, value, NO_MARK, 0)
     try:
         head = _head_decoder.decode(payload)
     except msgspec.MsgspecError as error:

@@ -122,7 +122,7 @@ class State(Reader):
         loaded = load_context(self.storage, self._prefetch, self.context, may_be_new=not self.version)
         head, found = loaded.head, loaded.found
         self._segments = loaded.segments
-        self.mark = mark_of(head.family or head.identity)
+        self.mark = mark_of(head)
         self.near = loaded.near
         self.version = found.version if found else 0
         self.head = head
@@ -434,7 +434,7 @@ class State(Reader):
             record, counts = self.storage.get(self.context, JOURNAL, seq), self.head.counts
             if record is None and counts is not None and counts.first_entry <= seq <= self.version:
                 raise self.damage_error(f"journal record {seq} is missing.")
-            self._hiders[seq] = "" if record is None else decode_entry(seq, record.value).actor
+            self._hiders[seq] = "" if record is None else self._decode(decode_entry, seq, record.value).actor
         return self._hiders[seq] != RENDERER
 
     def callers(self, key: int) -> tuple[int, ...]:
@@ -492,7 +492,7 @@ class State(Reader):
         self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
         self.head = head
         self.head_value = head_value
-        self.mark = self.mark or mark_of(head.family or head.identity)
+        self.mark = self.mark or mark_of(head)
         self._counts = head.counts
         for number in range(len(self._counters), len(head.counters)):
             self._numbers[head.counters[number].segment] = number
@@ -602,10 +602,10 @@ class State(Reader):
             text = f"page {self.index(record.key)} {error.fact}" if is_known else str(error)
             raise self._corrupt(text) from error
 
-    def _decode(self, decode: Decode[T], key: int, value: bytes, mark: bytes | None = None) -> T:
+    def _decode(self, decode: Decode[T], key: int, value: bytes) -> T:
         """Return the value of a record. Raises `Corrupt` with the name of the context."""
         try:
-            return decode(key, value, self.mark if mark is None else mark)
+            return decode(key, value, self.mark)
         except Corrupt as error:
             raise self._corrupt(str(error)) from error
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from quire.core.records import PageRecord, decode_head, decode_page
+from quire.core.records import NO_MARK, PageRecord, decode_head, decode_page, mark_of
 from quire.model.clock import to_datetime
 from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, no_such_context, snapshot_of
 
@@ -64,6 +64,8 @@ def usage_of(storage: Storage, context: str) -> ContextUsage:
     """Return the size of a context. Reads all of it once, streaming. Raises `NoSuchContext`."""
     with snapshot_of(storage, context) as snapshot:
         info_of(snapshot, context)
+        head = snapshot.head(context)
+        mark = mark_of(decode_head(head.value)) if head and head.version >= 0 else NO_MARK
         sizes: dict[Family, int] = {}
         counts: dict[Family, int] = {}
         pages = tokens = 0
@@ -73,7 +75,7 @@ def usage_of(storage: Storage, context: str) -> ContextUsage:
                 sizes[family] += len(record.value) + len(record.order)
                 counts[family] += 1
                 if family == PAGE:
-                    page = decode_page(record)
+                    page = decode_page(record, mark)
                     if isinstance(page, PageRecord):
                         pages += 1
                         tokens += 0 if page.header.folder else page.header.tokens

@@ -25,6 +25,7 @@ from quire.core.records import (
     decode_head,
     decode_page,
     encode_record,
+    mark_of,
 )
 from quire.core.state import State
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
@@ -344,10 +345,11 @@ class IndexExamination:
 
     def _documents(self, context: str, head: Head) -> Iterator[Document]:
         """Yield the documents that the index should hold. Raises `_Moved` if the context changed meanwhile."""
-        pages = scan_pages(self._pages, context)
+        mark = mark_of(decode_head(head.value))
+        pages = scan_pages(self._pages, context, mark)
         while batch := list(islice(pages, _BATCH)):
             ahead = PrefetchedRecords(self._pages, context, batch)
-            yield from (build_document(ahead, context, page) for page in batch)
+            yield from (build_document(ahead, context, mark, page) for page in batch)
         if self._pages.head(context) != head:
             raise _Moved
 
@@ -394,11 +396,11 @@ def _unused_bodies(state: State) -> list[int]:
     storage, context = state.storage, state.context
     used = {page.header.body for page in state.segment_pages()}
     for record in storage.scan(context, JOURNAL):
-        for touched in decode_entry(record.key, record.value).touched:
+        for touched in decode_entry(record.key, record.value, state.mark).touched:
             if touched.family == PAGE_CODE:
                 used.add(_body_in(Record(touched.key, touched.before or b"", touched.group, touched.order)))
     for record in storage.scan(context, ANCHOR):
-        anchor = decode_deferred_change(record.key, record.value)
+        anchor = decode_deferred_change(record.key, record.value, state.mark)
         used.add(_body_in(Record(record.key, anchor.before or b"", anchor.group, anchor.order)))
         used.add(_body_in(Record(record.key, anchor.opened)))
     return [record.key for record in storage.scan(context, BODY) if record.key not in used]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from quire.core.lease import companion_of
-from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, origins_of
+from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, mark_of, origins_of
 from quire.errors import Corrupt, Hint, InvalidOperation, QuireError, short_repr
 from quire.storage.base import (
     FAMILIES,
@@ -107,7 +107,9 @@ class _Family:
             if (theirs.family or theirs.identity) != (head.family or head.identity):
                 return
             note = storage.get(other, NOTE, ORIGINS)
-            origins = origins_of(theirs, None if note is None else decode_note(note.key, note.value))
+            origins = origins_of(theirs, None if note is None else decode_note(ORIGINS, note.value, mark_of(theirs)))
+            if len(origins) < len(theirs.lineage):
+                raise Corrupt(f"note record {ORIGINS} is missing or out of date.")
             (self.forks if head.identity in origins else self.others).append(other)
         except Corrupt:
             self.unreadable.append(other)

@@ -143,7 +143,7 @@ class UncachedReader(Reader):
 
     def page(self, key: int) -> PageRecord | Gone | None:
         if key not in self._seen:
-            self._seen[key] = read_page(self._state.storage, self._state.context, key)
+            self._seen[key] = read_page(self._state.storage, self._state.context, self._state.mark, key)
         return self._seen[key]
 
 
@@ -244,7 +244,7 @@ def _as_written_first(state: State, hits: Sequence[_Entry], written: str) -> lis
     exact, others = [], []
     for entry, page in hits:
         header = page.header
-        body = "" if header.folder else read_body(state.storage, state.context, header)
+        body = "" if header.folder else read_body(state.storage, state.context, state.mark, header)
         if written in f"{header.name}\n{header.description}\n{body}".casefold():
             exact.append((entry._replace(score=entry.score + most), page))
         else:
@@ -290,7 +290,7 @@ def _hit(
 
 def _passage(state: State, header: Header, query: Query) -> str:
     """Return the passage to show of a page: from its body, or from its description if the body has none."""
-    body = DisplayText("") if header.folder else read_display_text(state.storage, state.context, header)
+    body = DisplayText("") if header.folder else read_display_text(state.storage, state.context, state.mark, header)
     passage = make_snippet(body.text, query.words, labels=body.labels) if body.text else ""
     if OPEN in passage or not header.description:
         return passage or make_snippet(header.name, query.words)

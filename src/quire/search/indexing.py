@@ -13,7 +13,16 @@ from itertools import islice
 from typing import TypeVar, cast
 
 from quire.core.missing import check_pages
-from quire.core.records import PAGE_CODE, Gone, PageRecord, decode_entry, decode_head, decode_page
+from quire.core.records import (
+    PAGE_CODE,
+    ContextMark,
+    Gone,
+    PageRecord,
+    decode_entry,
+    decode_head,
+    decode_page,
+    mark_of,
+)
 from quire.errors import Corrupt, Hint, StorageFailure, short_repr
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.page_text import build_document, is_searchable, text_fields
@@ -49,6 +58,10 @@ def index_identity(head: Head) -> bytes:
     return decode_head(head.value).identity + TOKENIZER_VERSION
 
 
+def _mark_of(head: Head) -> ContextMark:
+    return mark_of(decode_head(head.value))
+
+
 def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState | None:
     """Bring the index to the version that is stored now, and return its state; None if the context does not exist.
 
@@ -62,7 +75,7 @@ def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState |
                 index.clear()
                 index.update(None, IndexState(head.version, identity, -1), ())
         elif state.reached < MAX_KEY:
-            _build(index, state, storage, context)
+            _build(index, state, storage, context, _mark_of(head))
         elif state.version < head.version:
             _follow(index, state, storage, context, head)
         else:
@@ -70,27 +83,27 @@ def catch_up(index: SearchIndex, storage: Storage, context: str) -> IndexState |
     return None
 
 
-def is_sound(index: SearchIndex, storage: Storage, context: str) -> bool:
+def is_sound(index: SearchIndex, storage: Storage, context: str, mark: ContextMark) -> bool:
     """Return whether some pages are found by words of their names. This is checked after a search without any hit.
 
     A damaged index can answer every query with nothing, and the database engine reports no error.
     """
     for reverse in (False, True):
-        for page in islice(_named_pages(storage, context, reverse=reverse), _CHECKED):
+        for page in islice(_named_pages(storage, context, mark, reverse=reverse), _CHECKED):
             words = split_terms(page.header.name)
             if not all(index.count(Phrase((word,)), [(page.key, page.key)], 1) for word in words[:_CHECKED]):
                 return False
     return True
 
 
-def _named_pages(storage: Storage, context: str, *, reverse: bool) -> Iterator[PageRecord]:
+def _named_pages(storage: Storage, context: str, mark: ContextMark, *, reverse: bool) -> Iterator[PageRecord]:
     for record in islice(storage.scan(context, PAGE, reverse=reverse), _CHECKED_AMONG):
-        page = decode_page(record)
+        page = decode_page(record, mark)
         if isinstance(page, PageRecord) and is_searchable(page) and split_terms(page.header.name):
             yield page
 
 
-def changed_pages(storage: Storage, context: str, since: int, until: int) -> list[int] | None:
+def changed_pages(storage: Storage, context: str, mark: ContextMark, since: int, until: int) -> list[int] | None:
     """Return the keys of pages whose text changed after entry `since`; None if entries are missing.
 
     Texts in between count too: an index that was written meanwhile may know one of them.
@@ -99,7 +112,7 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
     entries = 0
     for record in storage.scan(context, JOURNAL, since + 1, until):
         entries += 1
-        entry = decode_entry(record.key, record.value)
+        entry = decode_entry(record.key, record.value, mark)
         for touched in entry.touched:
             if touched.family == PAGE_CODE:
                 before = touched.before
@@ -114,20 +127,20 @@ def changed_pages(storage: Storage, context: str, since: int, until: int) -> lis
     return [
         key
         for key, earlier in texts.items()
-        if len(earlier) > 1 or _text_fields(read_page(storage, context, key)) not in earlier
+        if len(earlier) > 1 or _text_fields(read_page(storage, context, mark, key)) not in earlier
     ]
 
 
-def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str) -> None:
+def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str, mark: ContextMark) -> None:
     """Index the next pages."""
     if state.reached < 0:
         check_pages(storage, context)
-    pages = list(islice(scan_pages(storage, context, state.reached + 1), _BATCH))
+    pages = list(islice(scan_pages(storage, context, mark, state.reached + 1), _BATCH))
     ahead = PrefetchedRecords(storage, context, pages)
     documents: list[Document] = []
     terms = 0
     for page in pages:
-        documents.append(build_document(ahead, context, page))
+        documents.append(build_document(ahead, context, mark, page))
         terms += len(documents[-1].body)
         if terms > _BATCH_TERMS:
             break
@@ -139,7 +152,8 @@ def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str
 def _follow(index: SearchIndex, state: IndexState, storage: Storage, context: str, head: Head) -> None:
     """Index the changes of the next entries."""
     until = min(head.version, state.version + _ENTRIES)
-    keys = changed_pages(storage, context, state.version, until)
+    mark = _mark_of(head)
+    keys = changed_pages(storage, context, mark, state.version, until)
     if keys is None:
         index.clear()
         return
@@ -147,11 +161,11 @@ def _follow(index: SearchIndex, state: IndexState, storage: Storage, context: st
     gone: list[int] = []
     terms = 0
     for key in keys:
-        page = read_page(storage, context, key)
+        page = read_page(storage, context, mark, key)
         if page is None or not is_searchable(page):
             gone.append(key)
             continue
-        documents.append(build_document(storage, context, page))
+        documents.append(build_document(storage, context, mark, page))
         terms += len(documents[-1].body)
         if len(documents) >= _BATCH or terms > _BATCH_TERMS:
             if not index.update(state, state, documents, gone):
@@ -188,19 +202,21 @@ class PrefetchedRecords:
         return found
 
 
-def read_page(storage: Storage, context: str, key: int) -> PageRecord | None:
+def read_page(storage: Storage, context: str, mark: ContextMark, key: int) -> PageRecord | None:
     """Return a page that an index or an entry names, as it is stored now; None if it was removed."""
     record = storage.get(context, PAGE, key)
     if record is None and storage.head(context) is not None:
         raise Corrupt(f"Context {short_repr(context)}: page record {key} is missing.")
-    page = decode_page(record) if record else None
+    page = decode_page(record, mark) if record else None
     return page if isinstance(page, PageRecord) else None
 
 
-def scan_pages(storage: Storage, context: str, first: int = 0, last: int = MAX_KEY) -> Iterator[PageRecord]:
+def scan_pages(
+    storage: Storage, context: str, mark: ContextMark, first: int = 0, last: int = MAX_KEY
+) -> Iterator[PageRecord]:
     """Yield the searchable pages with these keys."""
     for record in storage.scan(context, PAGE, first, last):
-        page = decode_page(record)
+        page = decode_page(record, mark)
         if isinstance(page, PageRecord) and is_searchable(page):
             yield page
 
@@ -288,7 +304,9 @@ def _check_index(storage: Storage, context: str) -> None:
     if missed[0] % _CHECK_INTERVAL != 1:
         return
     head, state = storage.head(context), index.state()
-    if head is None or state != IndexState(head.version, index_identity(head)) or is_sound(index, storage, context):
+    if head is None or state != IndexState(head.version, index_identity(head)):
+        return
+    if is_sound(index, storage, context, _mark_of(head)):
         return
     if index.state() != state or storage.head(context) != head:
         return  # another writer changed it
@@ -316,7 +334,7 @@ def _layer_over(index: SearchIndex, storage: Storage, context: str) -> Index:
         and (state.identity, state.reached) == (index_identity(head), MAX_KEY)
         and state.version <= head.version
     ):
-        touched = changed_pages(storage, context, state.version, head.version)
+        touched = changed_pages(storage, context, _mark_of(head), state.version, head.version)
         if touched is not None:
             above = _indexes.get(storage, (context, state), MemoryIndex)
             if above.state() is None:
@@ -344,6 +362,6 @@ def _overlay_index(storage: OverlayStorage, context: str) -> Index:
     since = start.version if start else 0
     if above.state() is None:
         above.update(None, IndexState(since, identity), ())
-    touched = changed_pages(storage, context, since, head.version)
+    touched = changed_pages(storage, context, _mark_of(head), since, head.version)
     catch_up(above, storage, context)
     return LayeredIndex(below, above, touched or ())

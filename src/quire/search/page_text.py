@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from quire.core.records import Header, PageRecord, decode_body, decode_message
+from quire.core.records import ContextMark, Header, PageRecord, decode_body, decode_message
 from quire.errors import Corrupt
 from quire.model.messages import Message, iterate_texts, label_lines
 from quire.model.pages import READABLE, Form
@@ -46,19 +46,19 @@ def text_fields(header: Header) -> tuple[object, ...]:
     return header.name, header.description, header.body, header.numbers, header.mark
 
 
-def read_body(storage: RecordSource, context: str, header: Header) -> str:
+def read_body(storage: RecordSource, context: str, mark: ContextMark, header: Header) -> str:
     """Return the text of a page, read past every cache: a search must not evict records that are in use."""
     if header.numbers:
-        return searchable_text(read_messages(storage, context, header.numbers))
-    text = decode_body(header.body, _read(storage, context, BODY, header.body)) if header.body else ""
+        return searchable_text(read_messages(storage, context, mark, header.numbers))
+    text = decode_body(header.body, _read(storage, context, BODY, header.body), mark) if header.body else ""
     return _strings(text) if header.form is Form.WINDOW and not header.closed else text
 
 
-def read_display_text(storage: RecordSource, context: str, header: Header) -> DisplayText:
+def read_display_text(storage: RecordSource, context: str, mark: ContextMark, header: Header) -> DisplayText:
     """Return the text of a page as hits show it: exchanges with their speakers."""
     if not header.numbers:
-        return DisplayText(read_body(storage, context, header))
-    messages = read_messages(storage, context, header.numbers)
+        return DisplayText(read_body(storage, context, mark, header))
+    messages = read_messages(storage, context, mark, header.numbers)
     lines: list[str] = []
     labels: list[tuple[int, int]] = []
     start = 0
@@ -70,10 +70,10 @@ def read_display_text(storage: RecordSource, context: str, header: Header) -> Di
     return DisplayText("\n".join([*lines, *more]), labels)
 
 
-def build_document(storage: RecordSource, context: str, page: PageRecord) -> Document:
+def build_document(storage: RecordSource, context: str, mark: ContextMark, page: PageRecord) -> Document:
     """Return the terms of a page."""
     header = page.header
-    body, parts = tokenize(read_body(storage, context, header))
+    body, parts = tokenize(read_body(storage, context, mark, header))
     name, named = tokenize(header.name)
     description, described = tokenize(header.description)
     for more in (named, described):
@@ -81,10 +81,10 @@ def build_document(storage: RecordSource, context: str, page: PageRecord) -> Doc
     return Document(page.key, body, name, description, parts)
 
 
-def read_messages(storage: RecordSource, context: str, numbers: Sequence[int]) -> list[Message]:
-    """Return the messages with these numbers, read past every cache."""
+def read_messages(storage: RecordSource, context: str, mark: ContextMark, numbers: Sequence[int]) -> list[Message]:
+    """Return the messages with these numbers, read past every cache. `mark` is that of the context."""
     found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
-    return [decode_message(number, value).message for number, value in found]
+    return [decode_message(number, value, mark).message for number, value in found]
 
 
 def _more(messages: Sequence[Message], text: str) -> list[str]:

@@ -150,7 +150,7 @@ def find_memories(state: State, question: str, scope: Scope) -> list[Memory]:
     others = Scope(scope.segments - {conversation} if conversation is not None else scope.segments)
     for page in _search(state, question, scope, others, _MAX_OTHERS):
         if not page.header.folder and not page.header.pinned and page.header.form is Form.TEXT and page.header.body:
-            text = read_body(state.storage, state.context, page.header)
+            text = read_body(state.storage, state.context, state.mark, page.header)
             memories.append(Memory(page.key, -1, page.header.created, page.header.name, text))
     return memories
 
@@ -225,7 +225,7 @@ def _search(state: State, question: str, scope: Scope, within: Scope, limit: int
         echoes = echo_cache_of(state, scope)
         while True:
             ranked = rank(index, query, visible, wanted, limit, behind=echoes.keys)[:limit]
-            stored = (read_page(state.storage, state.context, entry.key) for entry in ranked)
+            stored = (read_page(state.storage, state.context, state.mark, entry.key) for entry in ranked)
             pages = [page for page in stored if page is not None and is_searchable(page)]
             if not echoes.learn(state, pages):
                 return pages

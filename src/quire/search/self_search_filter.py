@@ -17,7 +17,7 @@ from quire.core.records import Header, PageRecord
 from quire.core.state import State
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import Form, parse_index
-from quire.search.page_text import RecordSource, read_messages
+from quire.search.page_text import read_messages
 from quire.search.query import Scope
 
 NOTHING_FOUND: Final = "Nothing found for "
@@ -66,7 +66,7 @@ class EchoCache:
             header = page.header
             has_calls = header.form is Form.ASSISTANT and (len(header.numbers) > 1 or header.pending)
             if has_calls and page.key not in self.keys and page.key not in self._others:
-                echo = is_echo(_read(state.storage, state.context, page.header), self._segments)
+                echo = is_echo(_read(state, page.header), self._segments)
                 (new if echo else self._others).add(page.key)
         self.keys |= new
         return new
@@ -101,10 +101,10 @@ def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
     return bool(calls) and all(_is_own(call, results.get(call.id), segments) for call in calls)
 
 
-def _read(records: RecordSource, context: str, header: Header) -> Iterator[Message]:
+def _read(state: State, header: Header) -> Iterator[Message]:
     """Yield the messages of an exchange one by one: the first usually shows that it is not an echo."""
     for number in header.numbers:
-        yield from read_messages(records, context, [number])
+        yield from read_messages(state.storage, state.context, state.mark, [number])
 
 
 def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bool:

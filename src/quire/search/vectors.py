@@ -18,6 +18,8 @@ from msgspec.structs import replace
 from quire.core.derived_records import VECTOR_STATE, VectorRecord, VectorState, decode_vector
 from quire.core.missing import check_pages
 from quire.core.records import (
+    NO_MARK,
+    ContextMark,
     Header,
     PageRecord,
     decode_head,
@@ -116,7 +118,7 @@ class Vectors:
         self.model = model
         self._lock = RLock()
         self._state: VectorState | None = None
-        self._mark = b""
+        self._mark = NO_MARK
         self._rows: dict[int, Any] = {}
         self._matrix: Any = None
         self._keys: Any = None
@@ -131,9 +133,9 @@ class Vectors:
                     return
                 stored_head = decode_head(head.value)
                 identity = stored_head.identity
-                self._mark = mark_of(stored_head.family or identity)
+                self._mark = mark_of(stored_head)
                 record = storage.get(context, VECTOR, VECTOR_STATE)
-                state = decode_vector(record.key, record.value) if record else None
+                state = decode_vector(record.key, record.value, self._mark) if record else None
                 if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
                     state = VectorState(0, identity, self.model)
                 if self._state != state:
@@ -143,7 +145,8 @@ class Vectors:
                         state = self._state = VectorState(0, identity, self.model)
                 if state.version == head.version:
                     return
-                keys = changed_pages(storage, context, state.version, head.version) if state.version else None
+                since = state.version
+                keys = changed_pages(storage, context, self._mark, since, head.version) if since else None
                 try:
                     self._renew(storage, context, embedder, keys, VectorState(head.version, identity, self.model))
                 except Conflict:
@@ -200,13 +203,20 @@ class Vectors:
         """Compute the vectors of changed pages, or of all pages; the last write stores the new state."""
         if keys is None:
             check_pages(storage, context)
-        pages = scan_pages(storage, context) if keys is None else (read_page(storage, context, key) for key in keys)
+        mark = self._mark
+        pages = (
+            scan_pages(storage, context, mark)
+            if keys is None
+            else (read_page(storage, context, mark, key) for key in keys)
+        )
         kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
         gone = set(kept)
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
             texts = [
-                (page.key, vector_text(storage, context, page.header)) for page in batch if page and _has_meaning(page)
+                (page.key, vector_text(storage, context, mark, page.header))
+                for page in batch
+                if page and _has_meaning(page)
             ]
             if texts:
                 rows = embed(embedder, [text for _, text in texts]).astype("<f2")
@@ -269,11 +279,12 @@ def _has_meaning(page: PageRecord) -> bool:
     return is_searchable(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
 
 
-def vector_text(storage: Storage, context: str, header: Header) -> str:
+def vector_text(storage: Storage, context: str, mark: ContextMark, header: Header) -> str:
     """Return the text of a page's vector: speakers and messages, or its name, description and body."""
     if header.numbers:
-        return "\n".join(_lines(storage, context, header))[:_LONGEST]
-    return "\n".join(filter(None, (header.name, header.description, read_body(storage, context, header))))[:_LONGEST]
+        return "\n".join(_lines(storage, context, mark, header))[:_LONGEST]
+    body = read_body(storage, context, mark, header)
+    return "\n".join(filter(None, (header.name, header.description, body)))[:_LONGEST]
 
 
 def speaker_name(message: Message) -> str:
@@ -281,8 +292,8 @@ def speaker_name(message: Message) -> str:
     return message.name or message.role.capitalize()
 
 
-def _lines(storage: Storage, context: str, header: Header) -> Iterator[str]:
-    for message in read_messages(storage, context, header.numbers):
+def _lines(storage: Storage, context: str, mark: ContextMark, header: Header) -> Iterator[str]:
+    for message in read_messages(storage, context, mark, header.numbers):
         yield f"{speaker_name(message)}: {message.text}"
 
 

@@ -68,17 +68,17 @@ class PageHistory:
         """The first entry of the journal. Older pages of a fork come from its origin."""
         storage, context = state.storage, state.context
         for record in storage.scan(context, PAGE):
-            page = decode_page(record)
+            page = decode_page(record, state.mark)
             self._add(record.key, page)
             if isinstance(page, PageRecord) and page.parent is not None:
                 self.below.setdefault(page.parent, []).append(page.key)
         for record in storage.scan(context, JOURNAL):
             self.first = min(self.first, record.key)
-            for touched in decode_entry(record.key, record.value).touched:
+            for touched in decode_entry(record.key, record.value, state.mark).touched:
                 if touched.family == PAGE_CODE:
                     self._add(touched.key, page_before(touched))
         for record in storage.scan(context, ANCHOR):
-            change = decode_deferred_change(record.key, record.value)
+            change = decode_deferred_change(record.key, record.value, state.mark)
             touched = Touched(PAGE_CODE, record.key, change.before, change.group, change.order)
             self._add(record.key, page_before(touched))
 
@@ -158,7 +158,7 @@ class Traces:
 
     def _messages_of_pages(self) -> Iterator[int]:
         for record in self.state.storage.scan(self.state.context, MESSAGE):
-            if decode_message(record.key, record.value).page in self.keys:
+            if decode_message(record.key, record.value, self.state.mark).page in self.keys:
                 yield record.key
 
 
@@ -247,14 +247,14 @@ def _erase_records(plan: Plan, traces: Traces) -> int:
     plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
     plan.erasures += delete_vectors(storage, context, traces.keys | traces.derived)
     for record in storage.scan(context, CALL):
-        pages = decode_call(record.key, record.value)
+        pages = decode_call(record.key, record.value, plan.state.mark)
         left = tuple(page for page in pages if page not in traces.keys)
         if left != pages:
             value = encode_record(record.key, left, plan.state.mark)
             plan.erasures.append(Put(CALL, record.key, value) if left else Delete(CALL, record.key))
     entries = 0
     for record in storage.scan(context, JOURNAL):
-        entry = decode_entry(record.key, record.value)
+        entry = decode_entry(record.key, record.value, plan.state.mark)
         touched = tuple(_blank_touched(item, traces) for item in entry.touched)
         if touched != entry.touched:
             value = encode_record(record.key, replace(entry, touched=touched), plan.state.mark)

@@ -222,7 +222,7 @@ def checkpoint(plan: Plan, name: str) -> int:
 def checkpoints(state: State) -> dict[str, int]:
     """Return all checkpoints with their seqs, oldest first."""
     scanned = state.storage.scan(state.context, NOTE, CHECKPOINTS)
-    found = {record.key: decode_note(record.key, record.value) for record in scanned}
+    found = {record.key: decode_note(record.key, record.value, state.mark) for record in scanned}
     check_checkpoints(state, found.keys())
     return {note.name: key - CHECKPOINTS for key, note in found.items() if note.name}
 

@@ -6,11 +6,11 @@ Without this rule, a call that opens an old page in a full view would have no ef
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
+from quire.core.entries import read_entry
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import LAST_FOLD, PageRecord, decode_entry, page_key
+from quire.core.records import LAST_FOLD, PageRecord, page_key
 from quire.model.pages import Lifecycle, Visibility
-from quire.storage.base import JOURNAL
 from quire.view.draw import shown_pages
 from quire.view.options import OPENED_SHARE
 
@@ -58,8 +58,8 @@ def _opened_below(plan: Plan, folder: int, fold: int, operations: dict[int, str]
 def _operation(plan: Plan, seq: int, known: dict[int, str]) -> str:
     """Return the operation of a journal entry; "" if it is not stored."""
     if seq not in known:
-        record = plan.state.storage.get(plan.state.context, JOURNAL, seq)
-        known[seq] = "" if record is None else decode_entry(seq, record.value).operation
+        entry = read_entry(plan.state, seq)
+        known[seq] = "" if entry is None else entry.operation
     return known[seq]
 
 
