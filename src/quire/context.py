@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.search.find import Hit
     from quire.search.vectors import Embedder
     from quire.view.fold.summaries import SummaryWorker
+    from quire.view.sent import LastSent
     from quire.view.tail import TailPiece
     from quire.windows.windows import Windows
 
@@ -260,6 +261,18 @@ class Context:
         the context has changed since.
         """
         return self._views.why(index, view)
+
+    def last_sent(self) -> "LastSent | None":
+        """Return the last view that a model answered, as it was sent: with its windows, recalled pages and tools.
+
+        Every process can read it, because it is stored with the reply. None if no reply to a view was added yet.
+        """
+        from quire.view.sent import draw_sent, newest_sent  # late: for inspection
+
+        sent = self.pages._engine.read(newest_sent)
+        if sent is None:
+            return None
+        return draw_sent(sent, lambda: Context(self.pages.as_of(sent.entry), preamble=self._views.preamble))
 
     def stats(self) -> Stats:
         """Return the number of items, their tokens, and the same for each segment."""

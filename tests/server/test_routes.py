@@ -56,6 +56,7 @@ CASES: dict[str, Case] = {
     "post_contexts_c_messages": Case(body={"role": "user", "content": "你好"}, has={"index": 19}),
     "post_contexts_c_import": Case(body={"messages": [{"role": "user", "content": "x"}]}, has={"messages": 1}),
     "get_contexts_c_view": Case(query={"budget": "900", "format": "anthropic", "recall": "0.2"}, has={"budget": 900}),
+    "get_contexts_c_sent": Case(query={"format": "anthropic"}, has={"tokens": None, "view": None}),
     "post_contexts_c_render": Case(body={"budget": 900, "reserve": 10}, has={"budget": 900}),
     "get_contexts_c_diff": Case(query={"left_seq": "10", "right_budget": "900"}, has={"format": "openai"}),
     "get_contexts_c_why_p": Case({"p": "mem-2"}, {"budget": "900"}, has={"index": "mem-2", "shown": "whole"}),

@@ -270,6 +270,7 @@ class Context(Closable):
     history = returns(SyncContext.history, Stream)
     import_messages = awaits(SyncContext.import_messages)
     items = returns(SyncContext.items, Stream)
+    last_sent = awaits(SyncContext.last_sent)
     messages = returns(SyncContext.messages, Stream)
     on_fold = awaits(SyncContext.on_fold)
     pending_calls = awaits(SyncContext.pending_calls)

@@ -252,13 +252,18 @@ class SentView(Struct, frozen=True, array_like=True, gc=False):
 
     `digest` is the digest of all messages that were sent before the reply, without thinking. `frame` is the digest of
     the tools and of options that change what is sent. `previous` is the number of the last message that was sent with
-    its thinking, -1 if there was none.
+    its thinking, -1 if there was none. `behind` is the number of entries from the one that the view shows to that of
+    the reply, 0 if the view is not known. `tokens` are those of the view, `reserved` those that it kept free.
     """
 
     tail: tuple[TailText, ...] = ()
     digest: bytes = b""
     frame: bytes = b""
     previous: int = -1
+    behind: int = 0
+    tokens: int = 0
+    budget: int = 0
+    reserved: int = 0
 
     def without_pages(self, keys: Collection[int]) -> "SentView":
         """Return it without the texts that show one of these pages."""
@@ -308,6 +313,7 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
     used: tuple[int, int] = (0, 0)
     usage: tuple[Billing, ...] = ()
     origins: tuple[bytes, ...] = ()
+    tools: tuple[tuple[str, int], ...] = ()
 
 
 BATCHES: Final = 0
@@ -320,11 +326,13 @@ WINDOW_LINES: Final = 6
 LAST_FOLD: Final = 7
 ORIGINS: Final = 8
 LAST_TURN: Final = 9
+SENT_TOOLS: Final = 10
 AGENTS: Final = 1 << 16
 CHECKPOINTS: Final = 1 << 32
 """Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
 messages, the last windows that a fold shows as lines, the last fold, the identities of the contexts that a fork comes
-from (the oldest first), what agents have added (by their number among the actors), checkpoints (by seq).
+from (the oldest first), the last turn, the names and tokens of the tools that were sent with the last answered view,
+what agents have added (by their number among the actors), checkpoints (by seq).
 """
 RENDERER: Final = "renderer"
 """The actor of folds."""

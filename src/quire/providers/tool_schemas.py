@@ -24,9 +24,15 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
         raise InvalidValue(f"is {short_repr(tools)}; a list of tool schemas is needed.", argument="tools")
-    count = (_COUNTER if counter is None else counter).count
-    sizes = [sum(map(count, _texts(tool, f"tools[{n}]"))) + _PER_TOOL for n, tool in enumerate(tools)]
+    sizes = [tokens for _, tokens in tool_sizes(tools, counter)]
     return sum(sizes) + _PER_LIST if sizes else 0
+
+
+def tool_sizes(tools: Iterable[object], counter: TokenCounter | None = None) -> tuple[tuple[str, int], ...]:
+    """Return the name and the tokens of each tool schema."""
+    count = (_COUNTER if counter is None else counter).count
+    found = (_texts(tool, f"tools[{n}]") for n, tool in enumerate(tools))
+    return tuple((name, sum(map(count, texts)) + _PER_TOOL) for name, texts in found)
 
 
 def rename_tool(tool: object, provider: Provider) -> dict[str, Any]:
@@ -70,11 +76,12 @@ def _inner(schema: Any) -> Any:
     return schema.get("function", schema.get("custom", schema)) if isinstance(schema, dict) else None
 
 
-def _texts(tool: object, place: str) -> list[str]:
+def _texts(tool: object, place: str) -> tuple[str, list[str]]:
+    """Return the name of a tool, or its type if it has none, and the texts that are counted."""
     schema = to_plain_json(tool, place)
     inner = _inner(schema)
     if not isinstance(inner, dict) or not (inner.get("name") or inner.get("type")):
         raise invalid_value(place, tool, _ACCEPTED)
     named = [text for key in ("name", "description") if isinstance(text := inner.get(key), str)]
     rest = {key: value for key, value in inner.items() if key not in ("name", "description")}
-    return [*named, dumps(rest)] if rest else named
+    return str(inner.get("name") or inner["type"]), [*named, dumps(rest)] if rest else named

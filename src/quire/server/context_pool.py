@@ -21,6 +21,7 @@ from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import check_context_name
 from quire.view.explain import Stats
+from quire.view.sent import LastSent
 from quire.view.view import View
 from quire.windows.app import App
 
@@ -81,10 +82,23 @@ class LastCall:
 
     def __init__(self) -> None:
         self._known: tuple[int, int | None] = (-1, None)
+        self._sent: tuple[int, LastSent | None] = (-1, None)
         self._views: SizedCache[tuple[int, int], View] = SizedCache(_MAX_VIEWS)
 
+    def sent(self, context: Context) -> LastSent | None:
+        """Return the last view that was sent, as it is stored; None if there is none."""
+        if self._sent[0] != context.seq:
+            self._sent = (context.seq, context.last_sent())
+        return self._sent[1]
+
     def view(self, context: Context, budget: int) -> View | None:
-        """Return the view just before the assistant's newest message; None if there is no recent one."""
+        """Return the last view that was sent, or one as it was before the assistant's newest message.
+
+        None if there is no recent one.
+        """
+        sent = self.sent(context)
+        if sent is not None and sent.is_exact and sent.budget == budget:
+            return sent.view
         seq = self._seq_before_answer(context)
         if seq is None:
             return None

@@ -351,6 +351,23 @@ class ViewBody(Struct, frozen=True):
     folded: dict[str, int] | None
 
 
+class SentBody(Struct, frozen=True):
+    """The last view that a model answered; see `Context.last_sent`. All is null if there is none.
+
+    `exact` is false if `view`, drawn again, has another size than the view that was sent (`tokens`).
+    """
+
+    seq: int
+    entry: int | None = None
+    reply: int | None = None
+    tokens: int | None = None
+    budget: int | None = None
+    reserved: int | None = None
+    tools: dict[str, int] = {}
+    exact: bool = False
+    view: ViewBody | None = None
+
+
 class Side(Struct, frozen=True):
     """One of two compared views."""
 
@@ -402,12 +419,13 @@ class Reason(Struct, frozen=True):
 
 
 class EntryLine(Struct, frozen=True):
-    """A journal entry. `undoes` is the entry that an undo reverted."""
+    """A journal entry. `text` says what happened. `undoes` is the entry that an undo reverted."""
 
     seq: int
     time: datetime
     actor: str
     operation: str
+    text: str
     pages: tuple[PageIndex, ...]
     segments: tuple[str, ...]
     undone: bool

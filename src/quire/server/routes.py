@@ -123,6 +123,7 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", f"{CONTEXT}/import", pages.import_messages, retries=False),
     # Views
     _route("GET", f"{CONTEXT}/view", views.show_view),
+    _route("GET", f"{CONTEXT}/sent", views.show_sent),
     _route("POST", f"{CONTEXT}/render", views.render_view, "Rendering"),
     _route("GET", f"{CONTEXT}/diff", views.compare_views),
     _route("GET", f"{CONTEXT}/why/{{p}}", views.explain_page),

@@ -145,7 +145,7 @@ class PartBuilder:
         else:
             part = self._draw_exchange(reader, page, messages, counted)
         first = reader.message(header.numbers[0])
-        if first.sent is not None and part.messages:
+        if first.sent is not None and (first.sent.tail or first.sent.digest) and part.messages:
             whole = None
             if first.sent.digest and messages[0].has_thinking:
                 whole = self._draw_exchange(reader, page, messages, counted)

@@ -89,7 +89,8 @@ class Request(NamedTuple):
     """What a reply to a view is stored with: the context, the number of messages, and what its thinking is bound to.
 
     `frame` is the digest of what is sent beside the messages. `newest` is the number of the newest message with its
-    thinking in the view. `digest` is the digest of the view without its tail, None if it is not computed yet.
+    thinking in the view. `digest` is the digest of the view without its tail, None if it is not computed yet. `tools`
+    are the tools that are sent with the view, with their tokens; `reserved` are the tokens that it keeps free.
     """
 
     identity: bytes
@@ -97,6 +98,17 @@ class Request(NamedTuple):
     frame: bytes
     newest: int
     digest: bytes | None
+    tools: tuple[tuple[str, int], ...]
+    reserved: int
+
+
+class CountedTools(NamedTuple):
+    """Tool schemas with their digest, their tokens, and the name and the tokens of each."""
+
+    tools: Sequence[Any]
+    digest: bytes
+    tokens: int
+    sizes: tuple[tuple[str, int], ...]
 
 
 class ViewPart:

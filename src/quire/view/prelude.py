@@ -27,8 +27,8 @@ def draw_tail(reader: Reader, reply: Reply, get_or_build: GetOrBuild) -> list[Vi
     folded = reader.note(LAST_FOLD)
     if folded is not None and reply.seq <= folded.seq:
         return []
-    shown = [(n, piece) for n, piece in enumerate(reply.sent.tail) if _may_be_shown(reader, piece)]
-    return [get_or_build(("prelude", reply.number, n), partial(_draw_text, reader, piece)) for n, piece in shown]
+    shown = [(n, piece) for n, piece in enumerate(reply.sent.tail) if may_be_shown(reader, piece)]
+    return [get_or_build(("prelude", reply.number, n), partial(draw_text, reader, piece)) for n, piece in shown]
 
 
 def to_tail_text(part: ViewPart) -> TailText:
@@ -37,7 +37,8 @@ def to_tail_text(part: ViewPart) -> TailText:
     return TailText(part.kind, part.messages[0].text, part.tokens, pages)
 
 
-def _draw_text(reader: Reader, piece: TailText) -> ViewPart:
+def draw_text(reader: Reader, piece: TailText) -> ViewPart:
+    """Return a stored text of a tail as a part of a view."""
     kind: PartKind = "window" if piece.kind == "window" else "recalled" if piece.kind == "recalled" else "budget"
     reason = _REASON if kind == "recalled" else ""
     tokens = piece.tokens // max(1, len(piece.pages))
@@ -45,7 +46,7 @@ def _draw_text(reader: Reader, piece: TailText) -> ViewPart:
     return ViewPart(kind, [Message(role="user", content=piece.text)], piece.tokens, shown)
 
 
-def _may_be_shown(reader: Reader, piece: TailText) -> bool:
+def may_be_shown(reader: Reader, piece: TailText) -> bool:
     """Return whether a text shows only pages that still exist and that the agent may see."""
     return piece.kind != "recalled" or all(_is_visible(reader, key) for key in piece.pages)
 

@@ -30,7 +30,7 @@ from quire.model.pages import PageIndex, SegmentType
 from quire.model.text import check_text
 from quire.model.tokens import VocabularyCounter
 from quire.providers.plain_json import dumps, to_plain_json
-from quire.providers.tool_schemas import count_tools
+from quire.providers.tool_schemas import count_tools, tool_sizes
 from quire.view.cost import (
     Outlook,
     Usage,
@@ -54,7 +54,7 @@ from quire.view.options import (
     check_config,
     check_options,
 )
-from quire.view.parts import FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
+from quire.view.parts import CountedTools, FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
 from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
 from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
@@ -93,7 +93,7 @@ class Renderer:
         self._tail: list[ViewPart] = []
         self._stable_tokens = 0  # of the last view, without its tail
         self._frame = b""
-        self._counted_tools: tuple[Sequence[Any], bytes, int] = ((), b"", 0)
+        self._counted_tools = CountedTools((), b"", 0, ())
         self.sent: View | None = None
         """The last view at the context's own budget."""
         self.sent_tokens = 0
@@ -115,7 +115,7 @@ class Renderer:
             budget = self._engine.budget
             wanted = budget if options.max_tokens is None else options.max_tokens
             limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
-            reserve = options.reserve + (self._tools(options.tools)[2] if options.tools else 0)
+            reserve = options.reserve + (self._tools(options.tools).tokens if options.tools else 0)
             room = max(0, limit - reserve)
             has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
             room -= LINE_TOKENS if has_line else 0
@@ -176,7 +176,7 @@ class Renderer:
                 previous=before,
                 tail=after,
                 changes=folder_changes(self._engine.state, before, parts) if is_broken else None,
-                request=self._request(cache) if own else None,
+                request=self._request(cache, options, reserve) if own else None,
             )
             if own:
                 self._previous, self._tail, self.sent = parts, after, view
@@ -230,16 +230,17 @@ class Renderer:
             return part
         return draw_outlook(replace(outlook, next_fold=()), key, self._tokens.count)
 
-    def _request(self, cache: ViewCache) -> Request:
+    def _request(self, cache: ViewCache, options: RenderOptions, reserve: int) -> Request:
         """Return what a reply to a view is stored with."""
+        tools = self._tools(options.tools).sizes if options.tools else ()
         state, thinking = self._engine.state, cache.thinking()
         digest = cache.chain().digest() if thinking is not None or self._frame else None
         newest = -1 if thinking is None else thinking.newest
-        return Request(state.head.identity, state.next_message, self._frame, newest, digest)
+        return Request(state.head.identity, state.next_message, self._frame, newest, digest, tools, reserve)
 
     def _digest_frame(self, options: RenderOptions) -> bytes:
         """Return the digest of what is sent beside the messages of the context; b"" for a plain view."""
-        tools = self._tools(options.tools)[1] if options.tools else b""
+        tools = self._tools(options.tools).digest if options.tools else b""
         is_plain = options.include_system_prompt and not tools
         return b"" if is_plain else _digest(options.include_system_prompt, tools)
 
@@ -251,11 +252,12 @@ class Renderer:
             cache.bind(b"changed" if is_last else bound)  # no reply has such a frame
         self._frame = bound
 
-    def _tools(self, tools: Sequence[Any]) -> tuple[Sequence[Any], bytes, int]:
+    def _tools(self, tools: Sequence[Any]) -> CountedTools:
         """Return tool schemas with their digest and their tokens. The last ones are cached."""
-        if self._counted_tools[0] != tools:
-            digest = _digest(dumps(to_plain_json(tools, "tools")))
-            self._counted_tools = (list(tools), digest, count_tools(tools, self._engine.counter))
+        if self._counted_tools.tools != tools:
+            digest, counter = _digest(dumps(to_plain_json(tools, "tools"))), self._engine.counter
+            sizes = tool_sizes(tools, counter)
+            self._counted_tools = CountedTools(list(tools), digest, count_tools(tools, counter), sizes)
         return self._counted_tools
 
     def _update_cache(self) -> ViewCache:
@@ -518,12 +520,9 @@ class ViewFacade:
             if given is None:
                 return None
             raise InvalidValue("belongs to another context.", argument="view")
-        if not answered.tail and not message.has_thinking:
-            return None
-        from quire.view.thinking import sent_view  # late: most replies need no record
+        from quire.view.sent import record_sent  # late: only replies need it
 
-        parts = answered.parts[: len(answered.parts) - len(answered.tail)]
-        return sent_view(request, parts, answered.tail, message)
+        return record_sent(plan, answered, request, message)
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""

@@ -4,6 +4,7 @@ from itertools import islice
 from typing import Literal
 
 from quire.context import Context
+from quire.conversation.entry_texts import entry_texts
 from quire.errors import NoSuchPage
 from quire.model.page_json import STATES
 from quire.model.pages import PageIndex
@@ -50,12 +51,14 @@ def list_entries(
         following = last - 1
     undone = opened.undone.since(context, min(entry.seq for entry in listed)) if listed else set()
     names = {seq: name for name, seq in context.pages.checkpoints().items()} if listed else {}
+    texts = context.pages._engine.read(lambda state: entry_texts(state, listed))
     lines = [
         responses.EntryLine(
             seq=entry.seq,
             time=entry.time,
             actor=entry.actor,
             operation=entry.operation,
+            text=texts[entry.seq],
             pages=entry.pages,
             segments=entry.segments,
             undone=entry.seq in undone,

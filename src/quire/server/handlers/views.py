@@ -39,6 +39,15 @@ def show_view(
     return _view_body(opened, view, format, before)
 
 
+def show_sent(opened: OpenContext, *, format: Format = "openai") -> responses.SentBody:
+    """Show the last view that a model answered, as it was sent: with windows, recalled pages and tools."""
+    sent = opened.last_call.sent(opened.context)
+    if sent is None:
+        return responses.SentBody(opened.context.seq)
+    view = None if sent.view is None else _view_body(opened, sent.view, format, None)
+    return fill(responses.SentBody, sent, seq=opened.context.seq, exact=sent.is_exact, view=view)
+
+
 def render_view(
     opened: OpenContext,
     *,

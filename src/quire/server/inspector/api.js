@@ -112,6 +112,7 @@ export function book(name) {
     edit: (index, body) => json("PATCH", page(index), { body }),
     remove: (index) => json("DELETE", page(index)),
     view: (query) => get(`${root}/view`, query),
+    sent: (query) => get(`${root}/sent`, query),
     diff: (query) => get(`${root}/diff`, query),
     why: (index, query) => get(`${root}/why/${encodeURIComponent(index)}`, query),
     history: (query) => get(`${root}/history`, query),

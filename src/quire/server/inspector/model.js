@@ -4,11 +4,13 @@ import { problem, notify } from "./dialog.js";
 import { button, el, replace } from "./dom.js";
 import { named, number, percent, t } from "./i18n.js";
 import { longText } from "./long.js";
+import { sentLine } from "./sent.js";
 import { segmentOf } from "./states.js";
 import { blocksOf, drawBlock, speakerOf } from "./speech.js";
 
 const FORMATS = ["openai", "anthropic", "responses"];
 const FORMAT_NAMES = { openai: "OpenAI", anthropic: "Anthropic", responses: "Responses" };
+const NOTHING = { messages: [], items: [], system: null, tokens: 0, budget: 0, prefix: null };
 const BLOCK = 40; // messages drawn at a time
 
 export function openModel(host, session) {
@@ -19,6 +21,7 @@ class ModelScreen {
   constructor(host, session) {
     this.session = session;
     this.format = "openai";
+    this.which = "now";
     this.raw = false;
     this.drawnCount = 0;
     this.opened = new Map();
@@ -61,9 +64,19 @@ class ModelScreen {
           ),
         ),
       );
+    this.sides = group(
+      t("model.which"),
+      [
+        ["now", t("model.now")],
+        ["sent", t("model.sent")],
+      ],
+      this.which,
+      (which) => this.choose(which),
+    );
     return el(
       "div",
       { class: "screen-bar" },
+      this.sides,
       group(
         t("model.form"),
         FORMATS.map((format) => [format, FORMAT_NAMES[format]]),
@@ -95,12 +108,21 @@ class ModelScreen {
   }
 
   async load() {
-    const wanted = `${this.session.seq} ${this.session.budget} ${this.format}`;
+    const wanted = `${this.session.seq} ${this.session.budget} ${this.format} ${this.which}`;
     this.wanted = wanted;
     try {
-      const view = await this.session.view({ budget: this.session.budget, format: this.format });
+      const [now, sent] = await Promise.all([
+        this.session.view({ budget: this.session.budget, format: this.format }),
+        this.session.sent(this.format),
+      ]);
       if (this.wanted !== wanted) return;
-      replace(this.wrong);
+      const view = this.which === "sent" ? (sent.view ?? NOTHING) : now;
+      const known = sent.tokens !== null;
+      replace(
+        this.wrong,
+        known ? el("p", { class: "sent-note" }, sentLine(sent), ` ${t("sent.now", { n: now.tokens })}`) : null,
+        this.which === "sent" && !known ? el("p", { class: "dim" }, t("sent.none")) : null,
+      );
       if (view === this.view) return;
       this.view = view;
       this.draw();
@@ -112,10 +134,17 @@ class ModelScreen {
     }
   }
 
+  /** Show the view now, or the one that was sent. */
+  choose(which) {
+    this.which = which;
+    for (const one of this.sides.children) one.setAttribute("aria-pressed", String(one.dataset.value === which));
+    return this.load();
+  }
+
   draw() {
     const { view } = this;
     if (!view) return;
-    const { prefix } = view;
+    const prefix = this.which === "now" ? view.prefix : { messages: view.messages.length, tokens: view.tokens };
     this.pages = pagesByMessage(view.items);
     this.sent = [
       ...(view.system ? [{ apart: true, value: view.system }] : []),
@@ -128,7 +157,7 @@ class ModelScreen {
       this.summary,
       el("span", { class: "num" }, t("n.messages", { n: view.messages.length })),
       el("span", { class: "num" }, t("gauge.sum", { n: view.tokens, budget: number(view.budget) })),
-      prefix
+      prefix && this.which === "now"
         ? el(
             "span",
             { class: "num cached-words" },
@@ -162,6 +191,7 @@ class ModelScreen {
   /** Draw the end of the cached prefix, with the reason. */
   breakLine() {
     const { prefix, messages } = this.view;
+    if (this.which === "sent") return el("li", { class: "break all", role: "note" }, el("b", {}, t("sent.end")));
     const kind = this.stopAt >= messages.length ? "all" : prefix.broke ? "broke" : prefix.tokens ? "new" : "first";
     const words = kind === "broke" ? prefix.broke.why : t(`break.${kind}.words`);
     return el(
@@ -172,7 +202,11 @@ class ModelScreen {
   }
 
   shown(given) {
-    if (given.get("at") === "break") this.toBreak = true;
+    if (given.get("at") === "sent" && this.which !== "sent") this.choose("sent");
+    if (given.get("at") === "break") {
+      this.toBreak = true;
+      if (this.which !== "now") this.choose("now");
+    }
     this.reveal();
   }
 

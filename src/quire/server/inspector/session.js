@@ -71,6 +71,17 @@ export class Session extends EventTarget {
     return this.views.get(key);
   }
 
+  /** Return the last view that a model answered, requested once for each state and format. */
+  sent(format = "openai") {
+    const key = `sent ${this.seq} ${format}`;
+    if (this.sentKey !== key) {
+      this.sentKey = key;
+      this.sentView = this.api.sent({ format });
+      this.sentView.catch(() => (this.sentKey = null));
+    }
+    return this.sentView;
+  }
+
   /** Set the budget for all screens; null is that of the context. */
   chooseBudget(budget) {
     this.budget = budget === this.info?.budget ? null : budget;

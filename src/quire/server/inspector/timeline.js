@@ -166,6 +166,7 @@ class TimelineScreen {
         "span",
         { class: "entry-what" },
         el("b", {}, named("operation", entry.operation)),
+        entry.text ? el("span", { class: "entry-text", title: entry.text }, entry.text) : null,
         entry.checkpoint ? el("span", { class: "chip checkpoint" }, icon("flag"), entry.checkpoint) : null,
         entry.undone ? el("span", { class: "chip" }, t("undone")) : null,
         entry.undoes ? el("span", { class: "chip" }, `${t("seq")} ${entry.undoes}`) : null,
@@ -217,6 +218,7 @@ class TimelineScreen {
       el("span", { class: "mono dim" }, `${t("seq")} ${number(seq)}`),
       el("h2", {}, named("operation", entry.operation)),
       el("p", { class: "dim" }, `${entry.actor} · ${exactly(entry.time)} · ${when(entry.time)}`),
+      entry.text ? el("p", { class: "entry-said" }, entry.text) : null,
       el(
         "div",
         { class: "actions" },

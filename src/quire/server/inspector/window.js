@@ -7,6 +7,7 @@ import { named, number, percent, t } from "./i18n.js";
 import { changesBetween } from "./layout.js";
 import { WindowMap } from "./map.js";
 import { address } from "./route.js";
+import { sentLine } from "./sent.js";
 import { segmentOf, titleOf } from "./states.js";
 
 const MOST_CHANGES = 60;
@@ -21,6 +22,7 @@ class WindowScreen {
     this.slider = new BudgetSlider(session, (budget) => session.chooseBudget(budget));
     this.map = new WindowMap(session, (page) => session.select(page));
     this.gauge = el("p", { class: "gauge", "aria-live": "polite" });
+    this.sent = el("p", { class: "sent-note" });
     this.cache = el("p", { class: "cache-note" });
     this.wrong = el("div", {});
     this.legend = el("div", { class: "legend" });
@@ -30,6 +32,7 @@ class WindowScreen {
       el("div", { class: "window-top" }, this.gauge, this.slider.element),
       this.wrong,
       this.map.element,
+      this.sent,
       this.cache,
       el("div", { class: "columns" }, this.legend, this.side),
     );
@@ -50,15 +53,17 @@ class WindowScreen {
     const own = session.info.budget;
     const budget = session.budget ?? own;
     try {
-      const [base, view] = await Promise.all([
+      const [base, view, sent] = await Promise.all([
         session.view(),
         session.budget === null ? null : session.view({ budget }),
+        session.sent(),
       ]);
       const shown = view ?? base;
       replace(this.wrong);
       this.map.element.classList.remove("unreached");
       this.map.show(shown, budget, Math.max(own, budget));
       this.showGauge(shown, budget);
+      this.showSent(sent);
       this.showCache(shown);
       this.showLegend(shown, budget);
       if (view) this.showChanges(base, view, budget);
@@ -81,6 +86,12 @@ class WindowScreen {
       ),
     );
     this.map.sheet.setAttribute("aria-label", this.map.describe());
+  }
+
+  showSent(sent) {
+    if (sent.tokens === null) return replace(this.sent);
+    const href = address(this.session.name, "model", { at: "sent" });
+    replace(this.sent, sentLine(sent), el("a", { href, class: "more" }, t("sent.show"), icon("chevron")));
   }
 
   showCache({ prefix, tokens }) {
