@@ -9,7 +9,7 @@ from docs.commands import table_rows
 from quire.cli.commands import ROWS, load
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
-SECTIONS = dict(re.findall(r"^### quire (\S+)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE))
+SECTIONS = dict(re.findall(r"^### quire ([^\n]+)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE))
 
 
 def test_the_page_has_every_command_in_order() -> None:

@@ -27,7 +27,7 @@ def test_the_help_lists_every_command_once(run: Run) -> None:
     for words in (["--help"], ["-h"], ["help"]):
         ended = run(*words)
         assert (ended.code, ended.err) == (0, "")
-    listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
+    listed = [line.strip().partition("  ")[0] for line in ended.out.splitlines() if line.startswith("  ")]
     assert listed == [*ROWS] == [row.name for rows in GROUPS.values() for row in rows]
     without = run()
     assert (without.code, without.out, without.err) == (2, "", ended.out)

@@ -49,12 +49,20 @@ def _run(words: list[str]) -> int:
 
         print(f"quire {__version__}")
         return 0
-    return _run_command(ROWS[first], words[1:]) if first in ROWS else _refuse(first)
+    row, rest = find_command(words)
+    return _run_command(row, rest) if row is not None else _refuse(first)
+
+
+def find_command(words: list[str]) -> tuple[CommandRow | None, list[str]]:
+    """Return the command that the first two words name, or the first one, and the words after its name."""
+    longer = ROWS.get(" ".join(words[:2]))
+    return (longer, words[2:]) if longer else (ROWS.get(words[0]), words[1:])
 
 
 def _print_help(words: list[str]) -> int:
-    if len(words) > 1 and words[1] in ROWS:  # quire help tree
-        return _run_command(ROWS[words[1]], ["--help"])
+    row, _ = find_command(words[1:]) if len(words) > 1 else (None, [])  # quire help tree
+    if row is not None:
+        return _run_command(row, ["--help"])
     for line in _overview(Paint.for_terminal()):
         print(line, file=sys.stdout if words else sys.stderr)
     return 0 if words else REFUSED

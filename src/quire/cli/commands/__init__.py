@@ -1,5 +1,7 @@
 """The table of commands. To add one, add a row here and its function `run_NAME` in the module.
 
+A name can have two words, such as `gateway run`; the function of this one is `run_gateway_run`.
+
 The module is imported when its command runs, so that the help needs no imports.
 """
 
@@ -64,6 +66,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
         CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
         CommandRow("gateway", "gateway", "record the conversations of unchanged clients, and keep them in budget"),
+        CommandRow("gateway run", "gateway_client", "start a client, such as claude or codex, with a gateway"),
         CommandRow("completion", "completion", "print the completion script for a shell"),
     ),
 }
@@ -74,5 +77,5 @@ ROWS: dict[str, CommandRow] = {row.name: row for rows in GROUPS.values() for row
 
 def load(row: CommandRow) -> "Command":
     """Import and return the command of a row."""
-    command: Command = getattr(import_module(f"{__name__}.{row.module}"), f"run_{row.name}")
+    command: Command = getattr(import_module(f"{__name__}.{row.module}"), f"run_{row.name.replace(' ', '_')}")
     return command

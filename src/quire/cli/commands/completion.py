@@ -17,8 +17,8 @@ _Options = Mapping[str, Sequence[argparse.Action]]
 
 
 def list_options() -> _Options:
-    """Return the options of every command."""
-    parsers = {name: build_parser(name, row.summary, load(row)) for name, row in ROWS.items()}
+    """Return the options of every command with one word."""
+    parsers = {name: build_parser(name, row.summary, load(row)) for name, row in ROWS.items() if " " not in name}
     return {name: [action for action in parsers[name]._actions if action.option_strings] for name in parsers}
 
 
@@ -52,7 +52,7 @@ def _zsh(options: _Options) -> Iterator[str]:
     yield "_quire() {"
     yield "    local -a commands"
     yield "    commands=("
-    yield from (f"        {quote(f'{row.name}:{row.summary}')}" for row in ROWS.values())
+    yield from (f"        {quote(f'{row.name}:{row.summary}')}" for row in (ROWS[name] for name in options))
     yield "    )"
     yield "    if (( CURRENT == 2 )); then _describe command commands; return; fi"
     yield '    case "$words[2]" in'
@@ -72,7 +72,7 @@ def _zsh_specs(action: argparse.Action) -> Iterator[str]:
 
 def _fish(options: _Options) -> Iterator[str]:
     yield "# quire completion fish > ~/.config/fish/completions/quire.fish"
-    for row in ROWS.values():
+    for row in (ROWS[name] for name in options):
         yield f"complete -c quire -n __fish_use_subcommand -f -a {row.name} -d {quote(row.summary)}"
     for name, actions in options.items():
         for action in actions:

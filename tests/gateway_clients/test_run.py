@@ -1,0 +1,77 @@
+"""`quire gateway run`: a client with a gateway in a process of its own, which survives kill -9."""
+
+import os
+import signal
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from quire.cli import main
+from quire.errors import StorageFailure
+from quire.gateway.supervisor import Supervisor
+from tests.strict_provider import Reply, StrictProvider
+
+CLIENT = """
+import json, os, sys, urllib.request
+body = {"model": "claude-fable-5-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+headers = {"content-type": "application/json", "x-quire-session": "mine"}
+answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
+print(json.loads(answer)["content"][0]["text"], *sys.argv[1:])
+sys.exit(7)
+"""
+
+
+def test_a_client_gets_the_address_and_its_exit_code_is_returned(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with StrictProvider(script=lambda _: Reply("Good morning")) as upstream:
+        code = main(
+            [
+                *(
+                    "gateway",
+                    "run",
+                    str(tmp_path / "agent.db"),
+                    "--anthropic",
+                    upstream.url,
+                    "--env",
+                    "ANTHROPIC_BASE_URL",
+                ),
+                *("--", sys.executable, "-c", CLIENT, "--json", "and more"),
+            ]
+        )
+    assert (code, capfd.readouterr().out) == (7, "Good morning --json and more\n")
+    assert [body["messages"][0]["content"] for body in upstream.requests] == ["Hello"]
+
+
+def test_a_gateway_that_is_killed_is_started_again_at_the_same_address(tmp_path: Path) -> None:
+    settings = {"anthropic": "http://127.0.0.1:9", "port": 0}
+    with Supervisor(str(tmp_path / "agent.db"), settings, tmp_path / "log") as gateway:
+        first = gateway.pid
+        for _ in range(2):
+            os.kill(gateway.pid, signal.SIGKILL)
+            assert _health(gateway.url)
+        assert (gateway.starts, gateway.pid != first) == (3, True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(gateway.pid, 0)
+
+
+def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailure, match="gopher"):
+        Supervisor(str(tmp_path / "agent.db"), {"anthropic": "gopher:x", "port": 0}, tmp_path / "log")
+
+
+def _health(url: str) -> bytes:
+    """Return the answer of a gateway; wait until it has one."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/quire/health", timeout=5) as response:
+                found: bytes = response.read()
+                return found
+        except OSError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
