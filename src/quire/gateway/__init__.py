@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from quire.errors import InvalidOperation, InvalidValue, NotInstalled, short_repr
+from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
 from quire.storage.base import Storage
-from quire.view.options import check_budget
+from quire.view.options import CompressionConfig, Summariser, check_budget, check_config
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -33,7 +34,8 @@ class Settings(TypedDict, total=False):
     or `"fold"`, and `budget` the most tokens of a request that `fold` sends (120,000). `host` and `port` are the
     address to listen on (port 0: any free port), `hosts` further accepted Host names. An address that other machines
     can reach needs `token`, or `token_file`, which is created at the first start. The token is part of the base URL.
-    `max_body` is the size in bytes above which a request is passed on without being read.
+    `max_body` is the size in bytes above which a request is passed on without being read. `redact` is applied to texts
+    before they are stored, and `summariser` writes the summaries of folded messages, both as in `quire.open`.
     """
 
     anthropic: str | None
@@ -47,6 +49,8 @@ class Settings(TypedDict, total=False):
     token_file: str | os.PathLike[str] | None
     max_body: int
     connect_timeout: float
+    redact: Callable[[str], str] | None
+    summariser: Summariser | None
 
 
 def create_app(where: StoreLocation, **settings: "Unpack[Settings]") -> "Gateway":
@@ -76,6 +80,7 @@ def _prepare(where: StoreLocation, settings: dict[str, Any]) -> "RunningGateway"
 def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, str | None]":
     try:
         from quire.gateway.proxy import Gateway, Options
+        from quire.gateway.sessions import Sessions
         from quire.gateway.upstream import parse_address
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -101,7 +106,11 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, st
         budget=check_budget(settings.get("budget", 120_000)),
         **limits,
     )
-    return Gateway(addresses, options), token  # type: ignore[arg-type]
+    summariser = settings.get("summariser")
+    compression = None if summariser is None else check_config(CompressionConfig(summariser=summariser))
+    library = Library(where, redact=settings.get("redact"))
+    sessions = Sessions(library, mode=options.mode, budget=options.budget, compression=compression)
+    return Gateway(addresses, sessions, options), token  # type: ignore[arg-type]
 
 
 def _token_of(settings: dict[str, Any], host: str) -> str | None:

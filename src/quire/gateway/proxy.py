@@ -10,19 +10,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Mutable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 import quire
 from quire.gateway.routing import NO_TOKEN, Route, TokenPaths, UpstreamName, find_route
+from quire.gateway.sessions import PREFIX, Call, Mode, Reply, SessionInfo, Sessions
 from quire.gateway.upstream import Address, Headers, Upstream, UpstreamError, UpstreamResponse, without_hop_by_hop
 from quire.server.access import AccessCheck, Refusal
 
-Mode = Literal["observe", "fold"]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_MAX_REPLY = 32 << 20
 _log = logging.getLogger("quire.gateway")
 
 
@@ -46,8 +47,9 @@ class Options:
 class Gateway:
     """An ASGI application that is a proxy of model providers, and records what it passes on."""
 
-    def __init__(self, upstreams: Mapping[UpstreamName, Address], options: Options) -> None:
+    def __init__(self, upstreams: Mapping[UpstreamName, Address], sessions: Sessions, options: Options) -> None:
         self.options = options
+        self.sessions = sessions
         self.upstreams = {
             name: Upstream(address, connect_timeout=options.connect_timeout) for name, address in upstreams.items()
         }
@@ -78,9 +80,10 @@ class Gateway:
                 return
 
     async def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections, record what waits, and close the store."""
         for upstream in self.upstreams.values():
             upstream.close()
+        await asyncio.to_thread(self.sessions.close)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -96,7 +99,8 @@ class Gateway:
         target = upstream.address.target(route.path, scope["query_string"])
         sent = without_hop_by_hop(headers, b"host")
         reached = upstream.send(scope["method"].encode(), target, sent, body)
-        await _until_gone(self._relay(reached, send), receive if isinstance(body, bytes) else None)
+        call = _to_call(route, headers, body)
+        await _until_gone(self._relay(reached, call, send), receive if isinstance(body, bytes) else None)
 
     def _find_route(self, scope: Scope, headers: Headers) -> Route | Refusal:
         """Return the route of a request, or the reason to refuse it."""
@@ -133,26 +137,45 @@ class Gateway:
             more = message.get("more_body", False)
         return _continue_body(b"".join(chunks), receive) if more else b"".join(chunks)
 
-    async def _relay(self, reached: Awaitable[UpstreamResponse], send: Send) -> None:
-        """Pass the response on as it arrives. A response that is cut off is passed on as cut off."""
+    async def _relay(self, reached: Awaitable[UpstreamResponse], call: Call | None, send: Send) -> None:
+        """Pass the response on as it arrives, and record. A response that is cut off is passed on as cut off."""
         response = await reached
+        chunks: list[bytes] = []
+        complete = False
         try:
             await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+            if call is not None and call.spans is None:
+                self.sessions.submit(self.sessions.record, call)
+            size = 0
             async for chunk in response.chunks():
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                size += len(chunk)
+                if call is not None and size <= _MAX_REPLY:
+                    chunks.append(chunk)
+            complete = True
         except UpstreamError as error:  # the server closes the connection, because the response is not complete
             _log.warning("%s", error)
             return
         finally:
             response.close()
+            if call is not None:
+                self.sessions.submit(self.sessions.finish, call, _to_reply(response, chunks, complete))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _answer_own(self, route: Route, send: Send) -> None:
         """Answer a request to the gateway itself."""
         if route.path == b"/quire/health":
             await _send_json(send, HTTPStatus.OK, {"quire": quire.__version__, "mode": self.options.mode})
+        elif route.path == b"/quire/sessions":
+            await _send_json(send, HTTPStatus.OK, self.list_sessions(route.namespace))
         else:
-            await _refuse(Refusal(HTTPStatus.NOT_FOUND, "no_such_route", "There is GET /quire/health."), send)
+            text = "There are GET /quire/health and GET /quire/sessions."
+            await _refuse(Refusal(HTTPStatus.NOT_FOUND, "no_such_route", text), send)
+
+    def list_sessions(self, namespace: str | None = None) -> list[SessionInfo]:
+        """Return the figures of the lines since the gateway started; with a namespace only those of its token."""
+        start = PREFIX if namespace is None else f"{PREFIX}{namespace}/"
+        return [info for name, info in list(self.sessions.infos.items()) if name.startswith(start)]
 
 
 async def _until_gone(work: Any, receive: Receive | None) -> None:
@@ -185,6 +208,18 @@ async def _continue_body(start: bytes, receive: Receive) -> AsyncIterator[bytes]
             raise asyncio.CancelledError
         yield message.get("body", b"")
         more = message.get("more_body", False)
+
+
+def _to_call(route: Route, headers: Headers, body: bytes | AsyncIterator[bytes]) -> Call | None:
+    """Return what is recorded about a request; None if it is only passed on."""
+    if route.protocol is None or not isinstance(body, bytes):
+        return None
+    return Call(route.protocol, route.upstream, route.namespace, dict(headers), body, route.counts)
+
+
+def _to_reply(response: UpstreamResponse, chunks: list[bytes], complete: bool) -> Reply:
+    kinds = (response.header(b"content-type"), response.header(b"content-encoding"))
+    return Reply(response.status, *kinds, b"".join(chunks), complete)
 
 
 def _has_body(headers: Headers) -> bool:

@@ -34,7 +34,7 @@ _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user":
 
 def parse(entries: Iterable[Entry]) -> Iterator[Message]:
     """Read the messages that items form. Raise `InvalidValue`, which names the wrong field."""
-    return map(_message, _group_items(entries))
+    return map(_message, group_items(entries))
 
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
@@ -53,13 +53,13 @@ def result_key(value: Values) -> str:
     return "id" if value["type"] == "local_shell_call_output" and "call_id" not in value else "call_id"
 
 
-def _group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
+def group_items(items: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Group the items that form one message."""
     run: list[Entry] = []
     spoke = called = False
     for item in items:
-        apart = not _is_by_assistant(item.value) or (spoke and not called and _speaks(item.value))
-        if run and (apart or not _is_by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
+        apart = not is_by_assistant(item.value) or (spoke and not called and _speaks(item.value))
+        if run and (apart or not is_by_assistant(run[-1].value) or item.meta.get("id") != run[-1].meta.get("id")):
             yield run
             run, spoke, called = [], False, False
         run.append(item)
@@ -83,7 +83,8 @@ def _is_call(value: Values) -> bool:
     return _kind_of(value) in CALLS and not _is_hosted(value)
 
 
-def _is_call_output(value: Values) -> bool:
+def is_call_output(value: Values) -> bool:
+    """Return whether the item is the output of a call."""
     return _kind_of(value) in OUTPUTS and not _is_hosted(value)
 
 
@@ -92,8 +93,9 @@ def _is_hosted(value: Values) -> bool:
     return _kind_of(value).startswith("tool_search_") and value.get("call_id") is None
 
 
-def _is_by_assistant(value: Values) -> bool:
-    return value["role"] == "assistant" if _is_message(value) else not _is_call_output(value)
+def is_by_assistant(value: Values) -> bool:
+    """Return whether the model wrote the item."""
+    return value["role"] == "assistant" if _is_message(value) else not is_call_output(value)
 
 
 def _speaks(value: Values) -> bool:
@@ -103,9 +105,9 @@ def _speaks(value: Values) -> bool:
 def _message(run: Sequence[Entry]) -> Message:
     """Read the message that a group of items forms."""
     first = run[0]
-    if _is_call_output(first.value):
+    if is_call_output(first.value):
         message = _output(first)
-    elif not _is_by_assistant(first.value):
+    elif not is_by_assistant(first.value):
         message = _input(first)
     else:
         message = _turn(run)

@@ -1,0 +1,229 @@
+"""Which conversation a request belongs to.
+
+A client sends its whole transcript with every request. Items (messages, or items of Responses) are compared by hashes
+that ignore what clients change without meaning: a string or one block of text, cache marks, ids of output items, and
+thinking. A *line* is a known transcript. A request continues a line, repeats it, rewrites its end, or branches off.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from quire.gateway.routing import Protocol
+from quire.gateway.spans import span_digest
+from quire.providers.responses import is_by_assistant, is_call_output
+
+Role = Literal["system", "user", "assistant", "tool"]
+ANONYMOUS = "anonymous"
+_SAFE = re.compile(r"[A-Za-z0-9._-]{1,80}")
+_CLAUDE_USER = re.compile(rb'_session_([A-Za-z0-9-]{8,80})"|session_id\\*"\s*:\s*\\*"([A-Za-z0-9-]{8,80})')
+_THINKING = ("thinking", "redacted_thinking")
+_TEXTS = ("text", "input_text", "output_text")
+_IGNORED = frozenset({"cache_control", "annotations", "logprobs", "citations", "caller"})
+_IGNORED_FIELDS = frozenset({"id", "status", "cache_control", "phase", "refusal", "annotations", "audio"})
+_THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking"})
+_CACHED_ITEMS = 50_000
+_LAST_TURN = 2  # a message and the reply to it
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Item(NamedTuple):
+    """An item of a transcript: its bytes, its hash, and who speaks. Results of tools have the role `tool`."""
+
+    raw: bytes
+    hash: bytes
+    role: Role
+
+
+def find_session(headers: Mapping[bytes, bytes], metadata: bytes) -> str:
+    """Return the name of the session that a client gives its request, or `ANONYMOUS`.
+
+    Credentials are not used: they rotate. Neither are `session-id` and `prompt_cache_key` of Codex: sub-agents have
+    those of their parent.
+    """
+    agent = headers.get(b"x-claude-code-agent-id")
+    claude = headers.get(b"x-claude-code-session-id") or _session_in(metadata)
+    if claude and agent:
+        claude += b"." + agent
+    for found in (headers.get(b"x-quire-session"), claude, headers.get(b"thread-id"), headers.get(b"x-session-id")):
+        if found:
+            text = found.decode("latin-1")
+            return text if _SAFE.fullmatch(text) and text != ANONYMOUS else blake2b(found, digest_size=12).hexdigest()
+    return ANONYMOUS
+
+
+def _session_in(metadata: bytes) -> bytes | None:
+    found = _CLAUDE_USER.search(metadata) if b"user_id" in metadata else None
+    return (found[1] or found[2]) if found else None
+
+
+class ItemReader:
+    """Reads items. An item with known bytes is not decoded again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[bytes, Role]] = {}
+
+    def read(self, spans: Sequence[bytes], protocol: Protocol) -> list[Item]:
+        """Return the items of a transcript. Raise `ValueError` if one of them is not an object."""
+        items = []
+        for raw in spans:
+            digest = span_digest(raw)
+            found = self._known.get(digest)
+            if found is None:
+                value = msgspec.json.decode(raw)
+                if not isinstance(value, dict):
+                    raise ValueError("An item is not an object.")
+                found = hash_item(value), _role_of(value, protocol)
+                if len(self._known) >= _CACHED_ITEMS:
+                    self._known.clear()
+                self._known[digest] = found
+            items.append(Item(raw, *found))
+        return items
+
+
+def hash_item(value: Mapping[str, Any]) -> bytes:
+    """Return the hash of an item without what clients change without meaning."""
+    kind = value.get("type")
+    plain: dict[str, Any] = {
+        key: inner
+        for key, inner in value.items()
+        if inner not in (None, [], {}, "") and key not in _IGNORED_FIELDS and key not in _THOUGHTS
+    }
+    if "role" in value:
+        plain.pop("type", None)
+        plain["content"] = _plain_blocks(value.get("content"))
+    elif kind == "reasoning":
+        plain = {"type": kind, "encrypted_content": value.get("encrypted_content"), "summary": value.get("summary")}
+    if isinstance(arguments := plain.get("arguments"), str):
+        plain["arguments"] = _plain_arguments(arguments)
+    if isinstance(calls := plain.get("tool_calls"), list):
+        plain["tool_calls"] = [_plain_call(call) for call in calls]
+    if "output" in plain:
+        plain["output"] = _plain_blocks(plain["output"])
+    return blake2b(_encode(plain), digest_size=12).digest()
+
+
+def _plain_blocks(content: object) -> list[Any]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list):
+        return [] if content is None else [content]
+    blocks = []
+    for block in content:
+        if not isinstance(block, dict) or block.get("type") in _THINKING:
+            continue
+        plain = {key: inner for key, inner in block.items() if key not in _IGNORED and inner is not None}
+        if block.get("type") in _TEXTS:
+            if not block.get("text"):
+                continue
+            plain["type"] = "text"
+        elif block.get("type") == "tool_result":
+            plain["content"] = _plain_blocks(block.get("content"))
+        blocks.append(plain)
+    return blocks
+
+
+def _plain_call(call: object) -> object:
+    if not isinstance(call, dict):
+        return call
+    plain = {key: inner for key, inner in call.items() if key not in ("index", "type")}
+    if isinstance(function := plain.get("function"), dict) and isinstance(function.get("arguments"), str):
+        plain["function"] = {**function, "arguments": _plain_arguments(function["arguments"])}
+    return plain
+
+
+def _plain_arguments(text: str) -> object:
+    try:
+        return msgspec.json.decode(text or "{}")
+    except msgspec.DecodeError:
+        return text
+
+
+def _role_of(value: dict[str, Any], protocol: Protocol) -> Role:
+    if protocol == "responses":
+        if is_call_output(value):
+            return "tool"
+        if is_by_assistant(value):
+            return "assistant"
+    role = value.get("role")
+    if role in ("system", "developer"):
+        return "system"
+    if role == "assistant":
+        return "assistant"
+    if role == "tool":
+        return "tool"
+    content = value.get("content")
+    has_result = isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") == "tool_result" for block in content
+    )
+    return "tool" if has_result else "user"
+
+
+def count_prompts(items: Sequence[Item]) -> int:
+    """Return the number of system messages at the beginning. They are passed on and belong to no line."""
+    return next((n for n, item in enumerate(items) if item.role != "system"), len(items))
+
+
+# Comparing
+
+Kind = Literal["retry", "continue", "rewrite", "tentative", "branch", "nothing"]
+"""How a transcript relates to a line:
+
+| kind        | meaning                                                                                          |
+|-------------|--------------------------------------------------------------------------------------------------|
+| `retry`     | it is the line, maybe without the reply at its end                                               |
+| `continue`  | it begins with the whole line                                                                    |
+| `rewrite`   | its end differs from the last turn of the line, and the client went on with it                   |
+| `tentative` | its end differs, and the client has not gone on with it: nothing is recorded yet                 |
+| `branch`    | it leaves the line earlier, and the client went on with it                                       |
+| `nothing`   | they have no reply in common                                                                     |
+"""
+
+
+class Known(NamedTuple):
+    """The hashes and roles of a line."""
+
+    hashes: Sequence[bytes]
+    roles: Sequence[Role]
+
+
+class Relation(NamedTuple):
+    """How a transcript relates to a line, and how many items at the beginning they have in common."""
+
+    kind: Kind
+    common: int
+
+
+def compare(items: Sequence[Item], line: Known, *, is_anonymous: bool = False) -> Relation:
+    """Return how a transcript relates to a line.
+
+    In anonymous sessions different conversations may begin alike, so another end is a branch and no rewrite.
+    """
+    length = len(line.hashes)
+    common = next(
+        (n for n, (item, known) in enumerate(zip(items, line.hashes, strict=False)) if item.hash != known),
+        min(len(items), length),
+    )
+    rest, fresh = line.roles[common:], items[common:]
+    if not fresh and common and all(role == "assistant" for role in rest):
+        return Relation("retry", common)
+    if not rest:
+        return Relation("continue" if common else "nothing", common)
+    went_on = any(item.role == "assistant" for item in fresh)
+    turns = [role for role, _ in groupby(rest)]  # a reply of Responses has several items
+    if len(turns) <= _LAST_TURN:
+        same_reply = length > common + 1 and [item.hash for item in items[common + 1 : length]] == list(
+            line.hashes[common + 1 :]
+        )
+        is_other_reply = turns == ["assistant"] and common > 0 and bool(fresh)
+        if same_reply or is_other_reply or (went_on and common and not is_anonymous):
+            return Relation("rewrite", common)
+        if common and not (went_on and is_anonymous):
+            return Relation("tentative", common)
+    if "assistant" not in line.roles[:common]:
+        return Relation("nothing", 0)
+    return Relation("branch" if went_on else "tentative", common)

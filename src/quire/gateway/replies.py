@@ -1,0 +1,118 @@
+"""Replies of providers, plain or as events of a stream, read into the shape of a plain response."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from quire.gateway.routing import Protocol
+
+Values = dict[str, Any]
+
+
+def read_reply(body: bytes, content_type: str, protocol: Protocol) -> Values | None:
+    """Return the whole response in a body; None if it is not complete, or not a response."""
+    try:
+        if "text/event-stream" not in content_type:
+            value = msgspec.json.decode(body)
+            return value if isinstance(value, dict) and "error" not in value else _without_error(value)
+        events = list(_read_events(body))
+        return {"anthropic": _join_anthropic, "openai": _join_chat, "responses": _join_responses}[protocol](events)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def _without_error(value: object) -> Values | None:
+    """Return a response of Responses, which has the field `error` with null."""
+    return value if isinstance(value, dict) and value.get("error") is None else None
+
+
+def _read_events(body: bytes) -> Iterator[Values]:
+    """Yield the data of the events of a stream."""
+    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
+        lines = [line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:")]
+        data = b"\n".join(lines)
+        if data and data != b"[DONE]":
+            value = msgspec.json.decode(data)
+            if isinstance(value, dict):
+                yield value
+
+
+def _join_anthropic(events: list[Values]) -> Values | None:
+    message: Values = {}
+    texts: dict[int, str] = {}
+    for event in events:
+        match event.get("type"):
+            case "message_start":
+                message = {**event["message"], "content": []}
+            case "content_block_start":
+                message["content"].append(dict(event["content_block"]))
+            case "content_block_delta":
+                _add_delta(message["content"][event["index"]], event["delta"], texts, event["index"])
+            case "content_block_stop":
+                if event["index"] in texts:
+                    message["content"][event["index"]]["input"] = msgspec.json.decode(texts[event["index"]] or "{}")
+            case "message_delta":
+                message |= {key: value for key, value in event["delta"].items() if value is not None}
+                message["usage"] = {**message.get("usage", {}), **(event.get("usage") or {})}
+            case "message_stop":
+                return message
+            case "error":
+                return None
+    return None
+
+
+def _add_delta(block: Values, delta: Values, texts: dict[int, str], index: int) -> None:
+    match delta.get("type"):
+        case "text_delta":
+            block["text"] = block.get("text", "") + delta["text"]
+        case "input_json_delta":
+            texts[index] = texts.get(index, "") + delta["partial_json"]
+        case "thinking_delta":
+            block["thinking"] = block.get("thinking", "") + delta["thinking"]
+        case "signature_delta":
+            block["signature"] = block.get("signature", "") + delta["signature"]
+        case "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+
+
+def _join_chat(events: list[Values]) -> Values | None:
+    message: Values = {"role": "assistant", "content": None}
+    calls: dict[int, Values] = {}
+    whole: Values = {}
+    reason = None
+    for event in events:
+        if event.get("error"):
+            return None
+        whole |= {key: event[key] for key in ("id", "model", "usage") if event.get(key)}
+        for choice in event.get("choices") or ():
+            if choice.get("index", 0):
+                continue
+            reason = choice.get("finish_reason") or reason
+            delta = choice.get("delta") or {}
+            for key in ("content", "refusal", "reasoning_content", "reasoning"):
+                if isinstance(delta.get(key), str):
+                    message[key] = (message.get(key) or "") + delta[key]
+            for call in delta.get("tool_calls") or ():
+                _add_call(calls, call)
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    return {**whole, "choices": [{"index": 0, "message": message, "finish_reason": reason}]} if reason else None
+
+
+def _add_call(calls: dict[int, Values], delta: Values) -> None:
+    empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
+    known = calls.setdefault(delta.get("index", len(calls)), empty)
+    known["id"] = delta.get("id") or known["id"]
+    for key in ("name", "arguments"):
+        known["function"][key] += (delta.get("function") or {}).get(key) or ""
+
+
+def _join_responses(events: list[Values]) -> Values | None:
+    """Return the response in the last event. Some servers leave its output empty: then the finished items are used."""
+    items = [event["item"] for event in events if event.get("type") == "response.output_item.done"]
+    for event in events:
+        if event.get("type") in ("response.completed", "response.incomplete"):
+            response: Values = event["response"]
+            return response if response.get("output") else {**response, "output": items}
+    return None

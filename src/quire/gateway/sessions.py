@@ -1,0 +1,355 @@
+"""The sessions of a gateway: finds the line of a request, and records requests and replies.
+
+Nothing here raises into the proxy: a request that cannot be recorded is still forwarded.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from threading import RLock
+from time import time
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from quire.errors import Conflict
+from quire.gateway.encodings import UndecodableBody, decode_body
+from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compare, count_prompts, find_session
+from quire.gateway.line import Line
+from quire.gateway.replies import read_reply
+from quire.gateway.routing import Protocol, UpstreamName
+from quire.gateway.spans import Spans, split_request
+from quire.library import Library
+from quire.view.options import CompressionConfig
+from quire.view.view import View
+
+Mode = Literal["observe", "fold"]
+PREFIX = "gateway/"
+"""The names of contexts that the gateway makes begin with this."""
+_OPEN_LINES = 64
+_LINES_OF_KEY = 16
+_WAITING_JOBS = 2_000
+_OK = 200
+_log = logging.getLogger("quire.gateway")
+
+
+class SessionInfo(Struct, kw_only=True):
+    """What a gateway did for a line since it started. `name` is the name of its context, times are in seconds."""
+
+    name: str
+    mode: Mode
+    requests: int = 0
+    retries: int = 0
+    errors: int = 0
+    folds: int = 0
+    folded_requests: int = 0
+    saved_tokens: int = 0
+    last_status: int = 0
+    last_tokens: int = 0
+    updated: float = 0.0
+
+
+@dataclass
+class Call:
+    """One request of a client, and what is known about it after it was read."""
+
+    protocol: Protocol
+    upstream: UpstreamName
+    namespace: str
+    headers: Mapping[bytes, bytes]
+    body: bytes
+    counts: bool = False
+    plain: bytes = b""
+    spans: Spans | None = None
+    items: list[Item] = field(default_factory=list)
+    prompts: int = 0
+    line: Line | None = None
+    view: View | None = None
+
+    @property
+    def transcript(self) -> list[Item]:
+        """The items without the system messages at the beginning."""
+        return self.items[self.prompts :]
+
+    @cached_property
+    def session(self) -> str:
+        """The name that the client gives its session."""
+        return find_session(self.headers, self.spans.metadata if self.spans else b"")
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the client names no session."""
+        return self.session == ANONYMOUS
+
+    @cached_property
+    def base(self) -> str:
+        """The name of the first line of the session. That of an anonymous one has the hash of the first item."""
+        first = f"-{self.transcript[0].hash.hex()[:12]}" if self.is_anonymous else ""
+        return f"{PREFIX}{self.namespace}/{self.upstream}/{self.session}{first}"
+
+
+class Reply(NamedTuple):
+    """A response: `body` is complete if the upstream sent its end."""
+
+    status: int
+    content_type: str
+    encoding: str
+    body: bytes
+    complete: bool
+
+
+class Match(NamedTuple):
+    """The line that a call belongs to, and how. `kind` `new`, `epoch` and `side` are those without a common reply."""
+
+    kind: Literal["retry", "continue", "rewrite", "tentative", "branch", "new", "epoch", "side"]
+    line: Line | None
+    common: int = 0
+
+
+class Sessions:
+    """The lines of all sessions in a store. Its methods block; the proxy calls them in threads."""
+
+    def __init__(
+        self, library: Library, *, mode: Mode, budget: int, compression: CompressionConfig | None = None
+    ) -> None:
+        self.library = library
+        self.mode = mode
+        self.budget = budget
+        self.modes: dict[str, Mode] = {}
+        """The modes of single lines, by name, where they differ."""
+        self.infos: OrderedDict[str, SessionInfo] = OrderedDict()
+        self._compression = compression
+        self._reader = ItemReader()
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._names: dict[str, list[str]] = {}
+        self._lock = RLock()
+        self._locks: dict[str, RLock] = {}
+        self._recorder = ThreadPoolExecutor(1, thread_name_prefix="quire-gateway-record")
+        self._waiting = 0
+
+    # Jobs after a response
+
+    def submit(self, job: Callable[..., object], *arguments: object) -> None:
+        """Run a job in the recorder's thread. If too many wait, it is left out: the next request has it too."""
+        if self._waiting >= _WAITING_JOBS:
+            _log.warning("The record is behind; a request was not recorded.")
+            return
+        self._waiting += 1
+        try:
+            self._recorder.submit(self._run, job, *arguments)
+        except RuntimeError:  # the gateway stops
+            self._waiting -= 1
+
+    def _run(self, job: Callable[..., object], *arguments: object) -> None:
+        try:
+            job(*arguments)
+        except Exception:  # nothing that fails here may stop the recorder
+            _log.exception("A request could not be recorded")
+        finally:
+            self._waiting -= 1
+
+    def drain(self) -> None:
+        """Wait until everything that was submitted is recorded."""
+        self._recorder.submit(int).result()
+
+    def close(self) -> None:
+        """Record what waits, and close the contexts and the store."""
+        self._recorder.shutdown()
+        with self._lock:
+            for line in self._lines.values():
+                line.ctx.close()
+            self._lines.clear()
+            self.library.close()
+
+    def record(self, call: Call) -> None:
+        """Record the items of a request that are new."""
+        if not call.counts and self.read(call):
+            with self._lock_of(call):
+                self._settle(call)
+
+    def finish(self, call: Call, reply: Reply) -> None:
+        """Record the reply to a request, provisionally."""
+        line = call.line
+        if line is None:
+            return
+        with self._lock_of(call):
+            info = self.info_of(line.name)
+            info.last_status, info.updated = reply.status, time()
+            response = self._read_reply(call, reply) if reply.status == _OK and reply.complete else None
+            if response is None:
+                info.errors += 1
+                return
+            try:
+                line.add_reply(response, len(call.transcript), call.view)
+            except Conflict:
+                line.load()
+                line.add_reply(response, len(call.transcript))
+
+    def _read_reply(self, call: Call, reply: Reply) -> dict[str, Any] | None:
+        try:
+            body = decode_body(reply.body, reply.encoding, len(reply.body) * 100 + 1_000_000)
+        except UndecodableBody as error:
+            _log.warning("A reply was not recorded: %s", error)
+            return None
+        return read_reply(body, reply.content_type, call.protocol)
+
+    # The line of a request
+
+    def read(self, call: Call) -> bool:
+        """Read the transcript of a call. Return False if it has none that can be recorded."""
+        encoding = call.headers.get(b"content-encoding", b"").decode("latin-1")
+        try:
+            call.plain = decode_body(call.body, encoding, max(len(call.body), 256 << 20))
+        except UndecodableBody as error:
+            _log.warning("A request was not recorded: %s", error)
+            return False
+        call.spans = split_request(call.plain, call.protocol)
+        if call.spans is None:
+            return False
+        try:
+            call.items = self._reader.read(call.spans.items, call.protocol)
+        except (ValueError, RecursionError):
+            return False
+        call.prompts = count_prompts(call.items)
+        return bool(call.transcript)
+
+    def _settle(self, call: Call) -> Match:
+        """Find the line of a call and make it equal to the transcript. Another process may have changed it."""
+        match = self.find(call)
+        try:
+            return self.apply(call, match)
+        except Conflict:
+            if match.line is not None:
+                match.line.load()
+            return self.apply(call, self.find(call))
+
+    def find(self, call: Call) -> Match:
+        """Return the line that a call belongs to. Nothing is changed."""
+        items, best = call.transcript, Match("side", None)
+        lines = list(self._lines_of(call))
+        for line in lines:
+            relation = compare(items, line.known, is_anonymous=call.is_anonymous)
+            if relation.kind != "nothing" and (best.line is None or relation.common > best.common):
+                best = Match(relation.kind, line, relation.common)
+        if best.line is not None:
+            return best
+        return self._find_start(call, lines)
+
+    def _find_start(self, call: Call, lines: list[Line]) -> Match:
+        """Return what a transcript is that no line begins with."""
+        is_named = b"x-quire-session" in call.headers and not lines
+        has_reply = any(item.role == "assistant" for item in call.transcript)
+        if not (call.spans and call.spans.has_tools) and not has_reply and not is_named:
+            return Match("side", None)
+        if not lines or call.is_anonymous:
+            return Match("new", None)
+        main = lines[0]
+        is_older = any(_shares_reply(compare(call.transcript, known)) for line in lines for known in line.past)
+        if is_older or main.ctx.pending_calls():  # a sub-agent while the main agent waits for it
+            return Match("new", None)
+        return Match("epoch", main)
+
+    def apply(self, call: Call, match: Match) -> Match:
+        """Make the line of a call equal to its transcript."""
+        items, line = call.transcript, match.line
+        if match.kind == "side":
+            return match
+        if match.kind == "tentative" and line is not None:
+            self._count(line)
+            return match
+        if match.kind == "new" or line is None:
+            line = self._open(self._free_name(call), call.protocol)
+            self._names[call.base].insert(0, line.name)
+            line.append(items)
+        elif match.kind == "branch":
+            line = self._branch(call, line, match.common)
+        elif match.kind == "epoch":
+            line.begin_epoch()
+            line.append(items)
+        elif match.kind == "rewrite":
+            line.rewrite(items, match.common, call.view)
+        elif match.kind == "continue":
+            line.append(items[match.common :], call.view)
+        call.line = line
+        self._count(line, retries=match.kind == "retry")
+        return match._replace(line=line)
+
+    def _branch(self, call: Call, line: Line, common: int) -> Line:
+        """Return a new line for a transcript that leaves another one: a fork without the items after `common`."""
+        name = self._free_name(call)
+        line.ctx.fork(name)
+        fork = self._open(name, call.protocol)
+        self._names[call.base].insert(0, name)
+        fork.append(call.transcript[fork.truncate(common) :])
+        return fork
+
+    def _count(self, line: Line, *, retries: bool = False) -> None:
+        info = self.info_of(line.name)
+        info.requests += 1
+        info.retries += retries
+        info.updated = time()
+
+    def info_of(self, name: str) -> SessionInfo:
+        """Return the figures of a line."""
+        with self._lock:
+            info = self.infos.get(name)
+            if info is None:
+                info = self.infos[name] = SessionInfo(name=name, mode=self.modes.get(name, self.mode))
+                if len(self.infos) > 10 * _OPEN_LINES:
+                    self.infos.popitem(last=False)
+            return info
+
+    def set_mode(self, name: str, mode: Mode) -> None:
+        """Set the mode of one line."""
+        with self._lock:
+            self.modes[name] = mode
+            self.info_of(name).mode = mode
+
+    # Open lines
+
+    def _lines_of(self, call: Call) -> Iterator[Line]:
+        """Yield the lines of the session of a call, the newest first."""
+        base = call.base
+        names = self._names.get(base)
+        if names is None:
+            found = [name for name in self.library.list(prefix=base) if name == base or name.startswith(f"{base}~")]
+            found.sort(key=lambda name: self.library.info(name).updated_at, reverse=True)
+            names = self._names[base] = found
+            if len(self._names) > 10 * _OPEN_LINES:
+                self._names.pop(next(iter(self._names)))
+        for name in names[:_LINES_OF_KEY]:
+            yield self._open(name, call.protocol)
+
+    def _free_name(self, call: Call) -> str:
+        names, base = self._names[call.base], call.base
+        number = len(names) + 1
+        while (name := base if number == 1 else f"{base}~{number}") in names or self.library.exists(name):
+            number += 1
+        return name
+
+    def _open(self, name: str, protocol: Protocol) -> Line:
+        with self._lock:
+            line = self._lines.get(name)
+        if line is None:
+            ctx = self.library.open(name, budget=self.budget, preamble="", compression=self._compression)
+            line = Line(ctx, protocol)
+        with self._lock:
+            self._lines[name] = line
+            self._lines.move_to_end(name)
+            while len(self._lines) > _OPEN_LINES:
+                self._lines.popitem(last=False)[1].ctx.close()
+        return line
+
+    def _lock_of(self, call: Call) -> RLock:
+        """Return the lock of the lines of a session."""
+        with self._lock:
+            if len(self._locks) > 100 * _OPEN_LINES:
+                self._locks.clear()  # a lock in use stays with its user; sessions change their lines seldom at once
+            return self._locks.setdefault(call.base, RLock())
+
+
+def _shares_reply(relation: Relation) -> bool:
+    return relation.kind in ("retry", "continue", "rewrite", "branch") and relation.common > 1

@@ -1,0 +1,129 @@
+"""A scripted client: it keeps a transcript, sends all of it with every request, and runs the tools that are called."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from quire.gateway.replies import read_reply
+from tests.gateway.raw_upstream import Received, send
+
+Api = Literal["anthropic", "chat", "responses"]
+PATHS: Mapping[Api, str] = {
+    "anthropic": "/v1/messages",
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+}
+_SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}}
+_TOOLS: Mapping[Api, Any] = {
+    "anthropic": [{"name": "look", "description": "Look.", "input_schema": _SCHEMA}],
+    "chat": [{"type": "function", "function": {"name": "look", "parameters": _SCHEMA}}],
+    "responses": [{"type": "function", "name": "look", "parameters": _SCHEMA}],
+}
+
+
+class Client:
+    """A client of one API with a session. `items` is its transcript."""
+
+    def __init__(
+        self, url: str, api: Api, headers: Mapping[str, str] | None = None, *, stream: bool = True, **fields: Any
+    ) -> None:
+        self.url = url
+        self.api = api
+        self.headers = [("content-type", "application/json"), *(headers or {}).items()]
+        self.stream = stream
+        self.items: list[dict[str, Any]] = []
+        self.system = "You are a careful agent."
+        self.fields = fields
+        self.tools: Any = _TOOLS[api]
+        self.received: list[Received] = []
+
+    def body(self, items: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Return a request with the transcript."""
+        sent = self.items if items is None else items
+        common = {"stream": self.stream, "tools": self.tools, **self.fields}
+        if self.api == "anthropic":
+            thinking = {"type": "adaptive"}
+            return {
+                "model": "claude-opus-5",
+                "max_tokens": 2048,
+                "thinking": thinking,
+                "system": self.system,
+                "messages": sent,
+                **common,
+            }
+        if self.api == "chat":
+            return {"model": "gpt-5", "messages": [{"role": "system", "content": self.system}, *sent], **common}
+        include = ["reasoning.encrypted_content"]
+        return {
+            "model": "gpt-5",
+            "instructions": self.system,
+            "input": sent,
+            "store": False,
+            "include": include,
+            **common,
+        }
+
+    def request(self, items: list[dict[str, Any]] | None = None) -> Received:
+        """Send the transcript, or other items."""
+        body = json.dumps(self.body(items)).encode()
+        got = send(self.url, "POST", PATHS[self.api], self.headers, body)
+        self.received.append(got)
+        return got
+
+    def say(self, text: str) -> dict[str, Any]:
+        """Add a user message, send the transcript, add the reply, and run tools until the model calls none."""
+        self.items.append({"role": "user", "content": text})
+        return self.run()
+
+    def run(self) -> dict[str, Any]:
+        """Send the transcript and answer calls until there is a reply without one."""
+        while True:
+            reply = self.take(self.request())
+            results = self._results(reply)
+            if not results:
+                return reply
+            self.items += results
+
+    def take(self, got: Received) -> dict[str, Any]:
+        """Add the reply in a response to the transcript."""
+        kind = {name.lower(): value for name, value in got.headers}.get("content-type", "")
+        protocol = {"anthropic": "anthropic", "chat": "openai", "responses": "responses"}[self.api]
+        reply = read_reply(got.body, kind, protocol) if got.status == 200 else None  # type: ignore[arg-type]
+        assert reply is not None, (got.status, got.body[:500])
+        if self.api == "anthropic":
+            blocks = [{key: v for key, v in block.items() if v is not None} for block in reply["content"]]
+            self.items.append({"role": "assistant", "content": blocks})
+        elif self.api == "chat":
+            self.items.append({key: v for key, v in reply["choices"][0]["message"].items() if v})
+        else:
+            self.items += reply["output"]
+        return reply
+
+    def _results(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        if self.api == "anthropic":
+            calls = [block for block in reply["content"] if block["type"] == "tool_use"]
+            blocks = [{"type": "tool_result", "tool_use_id": c["id"], "content": self.use(c["input"])} for c in calls]
+            return [{"role": "user", "content": blocks}] if blocks else []
+        if self.api == "chat":
+            calls = reply["choices"][0]["message"].get("tool_calls") or []
+            return [
+                {
+                    "role": "tool",
+                    "tool_call_id": call["id"],
+                    "content": self.use(json.loads(call["function"]["arguments"])),
+                }
+                for call in calls
+            ]
+        calls = [item for item in reply["output"] if item["type"] == "function_call"]
+        return [
+            {
+                "type": "function_call_output",
+                "call_id": call["call_id"],
+                "output": self.use(json.loads(call["arguments"])),
+            }
+            for call in calls
+        ]
+
+    def use(self, arguments: dict[str, Any]) -> str:
+        """Return the result of the tool."""
+        return f"Result for {arguments.get('query')}."
