@@ -90,6 +90,13 @@ def test_every_public_member_of_a_class_is_in_its_async_class(sync: type, wrappe
     assert callables.keys() ^ public_members(wrapper).keys() <= ADDED
 
 
+def test_an_async_context_has_every_name_of_an_open_context() -> None:
+    for opened, wrapper in ((quire.open("memory:"), aio.Context), (quire.Library("memory:"), aio.Library)):
+        with opened:
+            names = {name for name in dir(opened) if not name.startswith("_")}
+        assert names - set(dir(wrapper)) <= {"storage"}, opened  # the one that was given, or its URL
+
+
 @pytest.mark.parametrize(("sync", "wrapper"), PAIRS)
 def test_every_member_has_the_form_of_its_result(sync: type, wrapper: type) -> None:
     unused = wrapper("memory:") if wrapper is aio.Library else wrapper(CallQueue(), lambda: None)

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from quire.adapters.anthropic_memory import QuireAsyncMemoryTool, QuireMemoryTool
 from quire.adapters.context_pool import requires_extra
-from quire.adapters.turns import Functions, Turn, TurnOptions, Values
+from quire.adapters.turn_scope import AnyContext
+from quire.adapters.turns import Functions, OnError, ToolRuns, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
-from quire.context import Context
 from quire.errors import short_repr
+from quire.model import messages as quire_messages
 from quire.providers import parse
 from quire.view.view import View
 
@@ -41,10 +42,10 @@ class _Messages(Turn[Message]):
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: AnyContext,
         model: str,
         tools: Iterable[Any],
-        functions: Functions | None,
+        runs: ToolRuns,
         options: TurnOptions | None,
         cache: bool,
         more: Values,
@@ -52,7 +53,8 @@ class _Messages(Turn[Message]):
         listed = list(tools)
         runnable = {tool.name: _runner(tool) for tool in listed if _is_runnable(tool)}
         schemas = [tool.to_dict() if _is_runnable(tool) else tool for tool in listed]
-        super().__init__(ctx, model, schemas, {**runnable, **(functions or {})}, options, more)
+        runs = runs._replace(functions={**runnable, **(runs.functions or {})})
+        super().__init__(ctx, model, schemas, runs, options, more)
         self._cache = cache
 
     def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
@@ -63,6 +65,12 @@ class _Messages(Turn[Message]):
 
     def is_empty(self, answer: Message) -> bool:
         return not answer.content
+
+    def stored_answer(self, message: quire_messages.Message) -> Message:
+        stored = {"id": "", "type": "message", "role": "assistant", "model": self.model, "stop_reason": "end_turn"}
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        content = [{"type": "text", "text": message.text}]
+        return Message.model_validate({**stored, "stop_sequence": None, "content": content, "usage": usage})
 
     def streamed_answer(self, stream: Any, events: list[Any]) -> Any:
         return stream.current_message_snapshot
@@ -81,71 +89,83 @@ class _Messages(Turn[Message]):
 
 def complete(
     client: "Anthropic",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     cache: bool = True,
     **more: Any,
 ) -> Message:
     """Ask the model until it answers; return the last answer. `more` goes to `client.messages.create`: `max_tokens=…`.
 
-    `tools` are schemas of your tools, which `functions` run by name, or tools that the SDK can run itself
-    (`@beta_tool`, a memory tool). With `cache` the request has marks where caching pays. A call without a function ends
-    the turn: add its result with `ctx.tool_result` and call this again. Raise the client's errors, and `QuotaExceeded`
-    after too many requests in one turn.
+    `tools` are your functions, schemas that `functions` run by name, or tools that the SDK runs itself (`@beta_tool`, a
+    memory tool). The schema of a function comes from its type hints and its docstring. With `on_error="tell"` the
+    model gets the error of a function, and otherwise you. With `parallel` the calls of one answer run at the same time,
+    in threads or as tasks. With `cache` the request has marks where caching pays. A call without a function ends the
+    turn: add its result with `ctx.tool_result` and call this again.
+
+    This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
+    client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Messages(ctx, model, tools, functions, options, cache, more)
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
     return turn.run(lambda request: client.messages.create(**request, **more))
 
 
 def stream(
     client: "Anthropic",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     cache: bool = True,
     **more: Any,
 ) -> Iterator[Any]:
     """Run `complete` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Messages(ctx, model, tools, functions, options, cache, more)
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
     return turn.stream(lambda request: client.messages.stream(**request, **more))
 
 
 async def acomplete(
     client: "AsyncAnthropic",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     cache: bool = True,
     **more: Any,
 ) -> Message:
     """Run `complete` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, functions, options, cache, more)
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
     return await turn.arun(lambda request: client.messages.create(**request, **more))
 
 
 def astream(
     client: "AsyncAnthropic",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     cache: bool = True,
     **more: Any,
 ) -> AsyncIterator[Any]:
     """Run `stream` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, functions, options, cache, more)
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
 
     async def open_stream(request: Values) -> Any:
         return client.messages.stream(**request, **more)

@@ -5,9 +5,9 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from quire.adapters.context_pool import requires_extra
+from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.agent import AgentContext
 from quire.aio.calls import CallQueue
-from quire.context import Context
 from quire.errors import InvalidOperation, QuireError, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex
 
@@ -52,15 +52,15 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: AnyContext,
         folder: PageIndex | None = None,
         *,
         agent: AgentContext | None = None,
         cache_control: "BetaCacheControlEphemeralParam | None" = None,
     ) -> None:
         super().__init__(cache_control=cache_control)
-        self._ctx = ctx
-        self._agent = (agent or ctx.as_agent(ACTOR))._without_quoted_writes()
+        self._ctx = context_of(ctx)
+        self._agent = (agent or self._ctx.as_agent(ACTOR))._without_quoted_writes()
         self._given = folder
 
     def execute(self, command: "BetaMemoryTool20250818Command") -> Any:
@@ -250,7 +250,7 @@ class QuireAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: AnyContext,
         folder: PageIndex | None = None,
         *,
         agent: AgentContext | None = None,

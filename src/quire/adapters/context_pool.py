@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
 from quire.adapters.sync_list import ListSync
+from quire.adapters.turn_scope import AnyContext, TurnScope, context_of
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options, setup_of
 from quire.context import open as open_context
@@ -19,7 +20,7 @@ from quire.storage.base import Storage
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
-Where: TypeAlias = "Context | Storage | str | os.PathLike[str]"
+Where: TypeAlias = "AnyContext | Storage | str | os.PathLike[str]"
 """An open context, or the place of one: a path, a URL or a storage."""
 
 
@@ -30,11 +31,11 @@ def to_context(where: Where, name: str = "default", **options: Unpack[Options]) 
     effect.
     """
     setup_of(options)
-    if not isinstance(where, Context):
+    if not isinstance(where, AnyContext):
         return open_context(where, name, **options)
     if options:
         raise InvalidValue(f"{short_repr(where)} is open. Set {', '.join(sorted(options))} where it is opened.")
-    return where
+    return context_of(where)
 
 
 @contextmanager
@@ -74,6 +75,10 @@ class SyncedContext(Generic[Item]):
             self.sync.update(items)
             return self.ctx.render(options)
 
+    def turn(self, *, in_thread: bool = False) -> TurnScope:
+        """Return a turn for a request to the model, which keeps what was added."""
+        return TurnScope(self.ctx, self.queue, in_thread=in_thread)
+
     def report_usage(self, view: View, model: str | None, tokens: int, cached: int, tools: int) -> None:
         """Report the input tokens of an answer to a view. A wrong report does not fail the turn."""
         report = {"input_tokens": tokens, "input_tokens_details": {"cached_tokens": cached}}
@@ -92,7 +97,7 @@ class ContextPool(Generic[Item]):
         **options: Unpack[Options],
     ) -> None:
         setup_of(options)  # a misspelt option is an error here, not in the first turn
-        self.context = to_context(where, **options) if isinstance(where, Context) else None
+        self.context = to_context(where, **options) if isinstance(where, AnyContext) else None
         self._where = where
         self._options = options
         self._parse = parse
@@ -138,6 +143,6 @@ class ContextPool(Generic[Item]):
         if self.context is not None:
             return self.context
         if self._library is None:
-            assert not isinstance(self._where, Context)
+            assert not isinstance(self._where, AnyContext)
             self._library = Library(self._where)
         return self._library.open(name, **self._options)

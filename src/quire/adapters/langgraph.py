@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any, NamedTuple, Self, Unpack
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
+from quire.adapters.turn_scope import AnyContext
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options
 from quire.core.plan import Plan
@@ -163,7 +164,7 @@ class QuireStore(BaseStore):
         self, where: Where, *, context: str = "store", segment: str = "store", **options: Unpack[Options]
     ) -> None:
         self.ctx = to_context(where, context, **options)
-        self._given = isinstance(where, Context)
+        self._given = isinstance(where, AnyContext)
         self._segment = segment
         self.ctx.pages._engine.retry(self._make_segment)
         self._items = ItemIndex(self.ctx, segment)

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from quire.adapters.context_pool import requires_extra
-from quire.adapters.turns import Functions, Turn, TurnOptions, Values
+from quire.adapters.turn_scope import AnyContext
+from quire.adapters.turns import Functions, OnError, ToolRuns, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
-from quire.context import Context
+from quire.model.messages import Message
 from quire.view.view import View
 
 with requires_extra("openai"):
@@ -52,6 +53,11 @@ class _Chat(Turn[ChatCompletion]):
     def is_empty(self, answer: ChatCompletion) -> bool:
         return not answer.choices
 
+    def stored_answer(self, message: Message) -> ChatCompletion:
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": message.text}}
+        stored = {"id": "", "object": "chat.completion", "created": 0, "model": self.model, "choices": [choice]}
+        return ChatCompletion.model_validate(stored)
+
     def streamed_answer(self, stream: Any, events: list[ChatCompletionChunk]) -> ChatCompletion:
         """Return the whole answer. Some endpoints send no role: then it is the assistant's."""
         state = ChatCompletionStreamState[None]()
@@ -77,6 +83,14 @@ class _Responses(Turn[Response]):
     def is_empty(self, answer: Response) -> bool:
         return not answer.output or answer.status == "failed"
 
+    def stored_answer(self, message: Message) -> Response:
+        text = {"type": "output_text", "text": message.text, "annotations": []}
+        output = {"type": "message", "id": "", "role": "assistant", "status": "completed", "content": [text]}
+        stored = {"id": "", "object": "response", "created_at": 0, "model": self.model, "status": "completed"}
+        return Response.model_validate(
+            {**stored, "output": [output], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        )
+
     def completed_answer(self, event: Any) -> Response | None:
         return event.response if event.type in _ENDS else None
 
@@ -86,67 +100,79 @@ class _Responses(Turn[Response]):
 
 def complete(
     client: "OpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> ChatCompletion:
     """Ask the model until it answers; return the last answer. `more` goes to `client.chat.completions.create`.
 
-    `tools` are the schemas of your tools, and `functions` run them by name. A call without a function ends the turn:
-    add its result with `ctx.tool_result` and call this again. Raise the client's errors, and `QuotaExceeded` after too
-    many requests in one turn.
+    `tools` are your functions, or schemas that `functions` run by name. The schema of a function comes from its type
+    hints and its docstring. With `on_error="tell"` the model gets the error of a function, and otherwise you. With
+    `parallel` the calls of one answer run at the same time, in threads or as tasks. A call without a function ends the
+    turn: add its result with `ctx.tool_result` and call this again.
+
+    This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
+    client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Chat(ctx, model, tools, functions, options, more)
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return turn.run(lambda request: client.chat.completions.create(**request, **more))
 
 
 def stream(
     client: "OpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> Iterator[ChatCompletionChunk]:
     """Run `complete` and yield every chunk as it arrives. An answer that is not read to its end is not added."""
-    turn = _Chat(ctx, model, tools, functions, options, more)
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     return turn.stream(lambda request: client.chat.completions.create(**request, **sent))
 
 
 async def acomplete(
     client: "AsyncOpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> ChatCompletion:
     """Run `complete` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, functions, options, more)
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return await turn.arun(lambda request: client.chat.completions.create(**request, **more))
 
 
 def astream(
     client: "AsyncOpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> AsyncIterator[ChatCompletionChunk]:
     """Run `stream` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, functions, options, more)
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     return turn.astream(lambda request: client.chat.completions.create(**request, **sent))
 
@@ -156,59 +182,67 @@ def astream(
 
 def respond(
     client: "OpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> Response:
     """Run `complete` with the Responses API; `more` goes to `client.responses.create`. A failed answer is not added."""
-    turn = _Responses(ctx, model, tools, functions, options, more)
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return turn.run(lambda request: client.responses.create(**request, **more))
 
 
 def stream_response(
     client: "OpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> Iterator[ResponseStreamEvent]:
     """Run `respond` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Responses(ctx, model, tools, functions, options, more)
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return turn.stream(lambda request: client.responses.create(**request, stream=True, **more))
 
 
 async def arespond(
     client: "AsyncOpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> Response:
     """Run `respond` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, functions, options, more)
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return await turn.arun(lambda request: client.responses.create(**request, **more))
 
 
 def astream_response(
     client: "AsyncOpenAI",
-    ctx: Context,
+    ctx: AnyContext,
     *,
     model: str,
     tools: Iterable[Any] = (),
     functions: Functions | None = None,
+    on_error: OnError = "raise",
+    parallel: bool = False,
     options: TurnOptions | None = None,
     **more: Any,
 ) -> AsyncIterator[ResponseStreamEvent]:
     """Run `stream_response` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, functions, options, more)
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
     return turn.astream(lambda request: client.responses.create(**request, stream=True, **more))

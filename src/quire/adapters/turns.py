@@ -4,27 +4,37 @@ The context holds everything after each step. So an interrupted turn can be resu
 wait for a result. `Turn` has the loop in four forms: plain or async, with whole answers or with streams.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from inspect import isawaitable, iscoroutine, signature
-from typing import Any, Generic, TypeVar
+from threading import Lock
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 
+from quire import aio
+from quire.adapters.functions import FunctionTool, function_tool, is_function
+from quire.adapters.turn_scope import AnyContext, TurnScope, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.conversation.turn import Turn as ContextTurn
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
-from quire.model.messages import ToolCall
+from quire.model.messages import Message, ToolCall
 from quire.providers.tool_schemas import count_tools
+from quire.system.rules import check_bool
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
 Answer = TypeVar("Answer")
 Functions = Mapping[str, Callable[..., Any]]
 Values = dict[str, Any]
+OnError = Literal["raise", "tell"]
+"""Who gets the error of a function: the caller, or the model as the result of its call."""
 _REFUSED = {
     "messages": "the view is sent; add messages to the context, for example with ctx.user(…).",
     "input": "the view is sent; add messages to the context, for example with ctx.user(…).",
@@ -37,54 +47,73 @@ _REFUSED = {
 class TurnOptions(Struct, frozen=True, kw_only=True):
     """Options of a turn: the context's tools for the model, the options of `render`, and the limit of requests.
 
-    `tools` is True for all tools, False for none, or a selection: `ctx.tools.only("find")`.
+    `tools` is True for all tools, False for none, or a selection: `ctx.tools.only("find")`. `wait` are the seconds to
+    wait for another worker that is in a turn of the context.
     """
 
-    tools: bool | Tools = True
+    tools: bool | Tools | aio.Tools = True
     render: Mapping[str, Any] = {}
     requests: int = 100
+    wait: float = 30.0
 
     def __post_init__(self) -> None:
         RenderOptions(**self.render)  # a misspelt option is an error here, not in the middle of a turn
 
 
+class ToolRuns(NamedTuple):
+    """How the calls of a model run: its developer's functions by name, who gets their errors, and if in parallel."""
+
+    functions: Functions | None = None
+    on_error: OnError = "raise"
+    parallel: bool = False
+
+
 class Turn(Generic[Answer]):
     """One turn of a context with a model. `answer` is the model's last answer.
 
-    `tools` are the schemas of the developer's tools. `functions` run them by name: a function gets the arguments by
-    name and returns text or a JSON value. Its errors go to the caller; the turn can be resumed. A call without a
-    function ends the turn: add its result and start another turn. `more` is added to every request.
+    `tools` are the developer's tools: functions, or schemas that functions of `runs` serve by name. A function gets the
+    arguments by name and returns text or a JSON value. A call without a function ends the turn: add its result and
+    start another turn. `more` is added to every request.
     """
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: AnyContext,
         model: str,
         tools: Iterable[Any] = (),
-        functions: Functions | None = None,
+        runs: ToolRuns = ToolRuns(),  # noqa: B008 - it is immutable
         options: TurnOptions | None = None,
         more: Mapping[str, Any] = {},
     ) -> None:
         for name in more:
             if name in _REFUSED:
                 raise InvalidValue(f"cannot be set: {_REFUSED[name]}", argument=name)
+        if runs.on_error not in get_args(OnError):
+            raise InvalidValue(f"is {short_repr(runs.on_error)}; use 'raise' or 'tell'.", argument="on_error")
         chosen = options or TurnOptions()
         beside = more.get("instructions")
-        own = chosen.tools
-        self.ctx = ctx
+        listed = [function_tool(tool) if is_function(tool) else tool for tool in tools]
+        self.ctx = context_of(ctx)
         self.model = model
-        self.queue = CallQueue()
+        self.queue = ctx._calls if isinstance(ctx, aio.Context) else CallQueue()
         self.answer: Answer | None = None
-        self.own: Tools | None = own if isinstance(own, Tools) else ctx.tools if own else None
-        self._functions = dict(functions or {})
-        self.schemas = self.own_schemas(ctx.tools.only() if self.own is None else self.own, list(tools))
+        self.own: Tools | None = _own_tools(chosen.tools, self.ctx.tools)
+        self._functions: dict[str, FunctionTool | Callable[..., Any]] = {
+            **{tool.name: tool for tool in listed if isinstance(tool, FunctionTool)},
+            **(runs.functions or {}),
+        }
+        schemas = [tool.schema if isinstance(tool, FunctionTool) else tool for tool in listed]
+        self.schemas = self.own_schemas(self.ctx.tools.only() if self.own is None else self.own, schemas)
         self._options = chosen
-        self._tools_tokens = count_tools(self.schemas, ctx.pages.counter) if self.schemas else 0
-        self._beside = ctx.pages.counter.count(beside) if isinstance(beside, str) else 0
+        self._tells_errors = runs.on_error == "tell"
+        self._is_parallel = check_bool(runs.parallel, "parallel")
+        self._tools_tokens = count_tools(self.schemas, self.ctx.pages.counter) if self.schemas else 0
+        self._beside = self.ctx.pages.counter.count(beside) if isinstance(beside, str) else 0
         self._view: View | None = None
         self._requests = 0
         self._has_answer = True
         self._is_silent = False
+        self._adding = Lock()
 
     # Implemented for each provider
 
@@ -104,6 +133,10 @@ class Turn(Generic[Answer]):
         """Return the result for a model if a function raised an error for it; None if the caller gets the error."""
         return None
 
+    def stored_answer(self, message: Message) -> Answer:
+        """Return an answer that an earlier turn with the same key added, in the provider's form."""
+        raise NotImplementedError
+
     def completed_answer(self, event: Any) -> Answer | None:
         """Return the answer that an event of a stream holds; None if the event does not complete it."""
         return None
@@ -116,83 +149,112 @@ class Turn(Generic[Answer]):
 
     def run(self, ask: Callable[[Values], Answer]) -> Answer:
         """Run the turn with a client's call; return the last answer."""
-        while self.settle():
-            self.take(ask(self.request()))
+        self._drain()
+        with self._begin(in_thread=True):
+            self._resume()
+            while self.settle():
+                self.take(ask(self.request()))
         assert self.answer is not None
         return self.answer
 
     async def arun(self, ask: Callable[[Values], Awaitable[Answer]]) -> Answer:
         """Run the turn with an async client's call; return the last answer."""
-        while await self.asettle():
-            await self.queue.run(self.take, await ask(await self.queue.run(self.request)))
+        async with self._begin():
+            await self.queue.run(self._resume)
+            while await self.asettle():
+                await self.queue.run(self.take, await ask(await self.queue.run(self.request)))
         assert self.answer is not None
         return self.answer
 
     def stream(self, open_stream: Callable[[Values], AbstractContextManager[Iterable[Any]]]) -> Iterator[Any]:
         """Run the turn with a client's streams; yield every event."""
-        while self.settle():
-            events: list[Any] = []
-            with open_stream(self.request()) as stream:
-                for event in stream:
-                    events.append(event)
-                    self.take(self.completed_answer(event))
-                    yield event
-                self.take(self.streamed_answer(stream, events))
-            self.check_answered()
+        self._drain()
+        with self._begin():
+            self._resume()
+            while self.settle():
+                events: list[Any] = []
+                with open_stream(self.request()) as stream:
+                    for event in stream:
+                        events.append(event)
+                        self.take(self.completed_answer(event))
+                        yield event
+                    self.take(self.streamed_answer(stream, events))
+                self.check_answered()
 
     async def astream(
         self, open_stream: Callable[[Values], Awaitable[AbstractAsyncContextManager[AsyncIterable[Any]]]]
     ) -> AsyncIterator[Any]:
         """Run the turn with an async client's streams; yield every event."""
-        while await self.asettle():
-            events: list[Any] = []
-            async with await open_stream(await self.queue.run(self.request)) as stream:
-                async for event in stream:
-                    events.append(event)
-                    if (answer := self.completed_answer(event)) is not None:
-                        await self.queue.run(self.take, answer)
-                    yield event
-                await self.queue.run(self.take, self.streamed_answer(stream, events))
-            self.check_answered()
+        async with self._begin():
+            await self.queue.run(self._resume)
+            while await self.asettle():
+                events: list[Any] = []
+                async with await open_stream(await self.queue.run(self.request)) as stream:
+                    async for event in stream:
+                        events.append(event)
+                        if (answer := self.completed_answer(event)) is not None:
+                            await self.queue.run(self.take, answer)
+                        yield event
+                    await self.queue.run(self.take, self.streamed_answer(stream, events))
+                self.check_answered()
 
     # The steps of a turn
+
+    def _begin(self, *, in_thread: bool = False) -> TurnScope:
+        self._scope = TurnScope(self.ctx, self.queue, self._options.wait, in_thread=in_thread)
+        return self._scope
+
+    def _drain(self) -> None:
+        """Wait for the calls of an async context that were requested before."""
+        self.queue.submit(lambda: None).result()
+
+    def _resume(self) -> None:
+        """Continue after the messages of an earlier turn with the same key. If it was answered, return its answer."""
+        turn = self.ctx.pages._engine.turn
+        with self._scope.inside():
+            number = turn.skip_known() if isinstance(turn, ContextTurn) and turn.is_current else None
+        if number is None:
+            return
+        index = self.ctx.pages._engine.read(lambda state: state.message_index(number))
+        for message in self.ctx.conversation.newest(1):
+            if message.index == index and message.role == "assistant" and not message.tool_calls:
+                self.answer = self.stored_answer(message)
 
     def settle(self) -> bool:
         """Run the calls that wait for a result. Return whether the model must be asked next.
 
         Raise `QuotaExceeded` if there were too many requests, `InvalidOperation` if the model cannot be asked.
         """
-        for call in self.ctx.pending_calls():
-            run = self._runner(call)
-            if run is None:
-                continue
-            try:
-                content, failed = _run_sync(run, call), False
-            except Exception as error:
-                content, failed = self._error_result(error), True
-            self._add_result(call, content, failed)
+        calls = self._runnable(self.ctx.pending_calls())
+        if self._is_parallel and len(calls) > 1:
+            with ThreadPoolExecutor(len(calls), thread_name_prefix="quire-tools") as pool:
+                runs = [pool.submit(self._settle_call, call, run) for call, run in calls]
+            for done in runs:
+                done.result()
+        else:
+            for call, run in calls:
+                self._settle_call(call, run)
         return self._must_ask()
 
     async def asettle(self) -> bool:
         """Run `settle` for async code: a function starts in a thread, and its awaitable is awaited here."""
-        for call in await self.queue.run(self.ctx.pending_calls):
-            run = self._runner(call)
-            if run is None:
-                continue
-            try:
-                content, failed = await self.queue.run(run), False
-                if isawaitable(content):
-                    content = await content
-            except Exception as error:
-                content, failed = self._error_result(error), True
-            await self.queue.run(self._add_result, call, content, failed)
+        calls = self._runnable(await self.queue.run(self.ctx.pending_calls))
+        if self._is_parallel and len(calls) > 1:
+            tasks = (self._asettle_call(call, run) for call, run in calls)
+            for error in await asyncio.gather(*tasks, return_exceptions=True):
+                if error is not None:
+                    raise error
+        else:
+            for call, run in calls:
+                await self._asettle_call(call, run)
         return await self.queue.run(self._must_ask)
 
     def request(self) -> Values:
         """Return the parameters of the next request: the model, the view and the tools."""
         given = dict(self._options.render)
         reserve = given.pop("reserve", 0) + self._beside
-        self._view = self.ctx.render(**{"model": self.model, "tools": self.schemas, **given}, reserve=reserve)
+        with self._scope.inside():
+            self._view = self.ctx.render(**{"model": self.model, "tools": self.schemas, **given}, reserve=reserve)
         self._requests += 1
         self._has_answer = False
         tools = {"tools": self.schemas} if self.schemas else {}
@@ -204,9 +266,10 @@ class Turn(Generic[Answer]):
             return
         self._is_silent = self.is_empty(answer)
         if not self._is_silent:
-            self.ctx.pages._engine.retry(lambda: self.ctx.add(answer, view=self._view))
+            with self._scope.inside():
+                self.ctx.pages._engine.retry(lambda: self.ctx.add(answer, view=self._view))
         self.answer, self._has_answer = answer, True
-        with suppress(InvalidValue):  # an endpoint may send no usage
+        with suppress(InvalidValue), self._scope.inside():  # an endpoint may send no usage
             self.ctx.report_usage(answer, tools=self._tools_tokens + self._beside, view=self._view)
 
     def check_answered(self) -> None:
@@ -236,8 +299,11 @@ class Turn(Generic[Answer]):
         newest = self.ctx.conversation.newest(1)
         return bool(newest) and newest[0].role == "tool"
 
+    def _runnable(self, calls: Iterable[ToolCall]) -> list[tuple[ToolCall, Callable[[], Any]]]:
+        """Return the calls that a function runs, each with its function."""
+        return [(call, run) for call in calls if (run := self._runner(call)) is not None]
+
     def _runner(self, call: ToolCall) -> Callable[[], Any] | None:
-        """Return the function that runs a call; None if there is none."""
         function = self._functions.get(call.name)
         if function is None:
             return partial(self.own.call, call) if self.own is not None and call.name in self.own else None
@@ -245,40 +311,88 @@ class Turn(Generic[Answer]):
             arguments = {"input": call.arguments} if call.custom else json.loads(call.arguments or "{}")
             if not isinstance(arguments, dict):
                 raise InvalidValue(f"is {short_repr(arguments)}; an object is needed", argument="arguments")
+            if isinstance(function, FunctionTool):
+                return function.bind(arguments)
             signature(function).bind(**arguments)
         except (ValueError, TypeError, RecursionError) as error:
             return partial(str, f"InvalidValue: {call.name}: {error}.")
         return partial(function, **arguments)
 
+    def _settle_call(self, call: ToolCall, run: Callable[[], Any]) -> None:
+        """Run a call and add its result. Raise `InvalidOperation` for an async function."""
+        found = self._start_call(call, run)
+        if found is None:
+            return
+        if iscoroutine(found):
+            found.close()
+        raise InvalidOperation(
+            f"The function of {call.name!r} is async; only an async client can run it.", Hint("acomplete")
+        )
+
+    async def _asettle_call(self, call: ToolCall, run: Callable[[], Any]) -> None:
+        """Run a call without blocking the event loop, and add its result. A plain function ends even if cancelled."""
+        if call.name in self._functions:
+            found = await asyncio.to_thread(self._start_call, call, run)
+        else:
+            found = await self.queue.run(self._start_call, call, run)
+        if found is None:
+            return
+        try:
+            with self._scope.inside():
+                content, failed = await found, False
+        except Exception as error:
+            content, failed = self._error_result(error), True
+        await self.queue.finish(partial(self._add_result, call, content, failed))
+
+    def _start_call(self, call: ToolCall, run: Callable[[], Any]) -> Awaitable[Any] | None:
+        """Run a call and add its result; return the awaitable of an async function instead."""
+        try:
+            with self._scope.inside():
+                content, failed = run(), False
+        except Exception as error:
+            content, failed = self._error_result(error), True
+        if not failed and isawaitable(content):
+            return content
+        self._add_result(call, content, failed)
+        return None
+
     def _error_result(self, error: Exception) -> Any:
+        """Return an error as a result for the model. Raise it if it is for the caller."""
         content = self.error_content(error)
-        if content is None:
-            raise error
-        return content
+        if content is not None:
+            return content
+        if self._tells_errors:
+            return f"{type(error).__name__}: {error}".rstrip(": ")
+        raise error
 
     def _add_result(self, call: ToolCall, content: Any, failed: bool) -> None:
         if not isinstance(content, str) and not _is_parts(content):
             try:
-                content = json.dumps(content, ensure_ascii=False, default=str)
+                plain = msgspec.to_builtins(content, enc_hook=_to_plain, str_keys=True)
+                content = json.dumps(plain, ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:
                 content = f"InvalidValue: The result of {call.name} cannot be written as JSON: {error}."
-        self.ctx.pages._engine.retry(lambda: self.add_result(call.id, content, failed))
+        with self._scope.inside(), self._adding:
+            self.ctx.pages._engine.retry(lambda: self.add_result(call.id, content, failed))
 
     def add_result(self, call_id: str, content: Any, failed: bool) -> None:
         """Add the result of a call to the context."""
         self.ctx.tool_result(call_id, content)
 
 
-def _run_sync(run: Callable[[], Any], call: ToolCall) -> Any:
-    """Return the result of a call in synchronous code. Raise `InvalidOperation` for an async function."""
-    found = run()
-    if not isawaitable(found):
+def _own_tools(chosen: bool | Tools | aio.Tools, whole: Tools) -> Tools | None:
+    """Return the context's tools that a model gets."""
+    if isinstance(chosen, aio.Tools):
+        found = chosen._get()
+        assert isinstance(found, Tools)
         return found
-    if iscoroutine(found):
-        found.close()
-    raise InvalidOperation(
-        f"The function of {call.name!r} is async; only an async client can run it.", Hint("acomplete")
-    )
+    return chosen if isinstance(chosen, Tools) else whole if chosen else None
+
+
+def _to_plain(value: Any) -> Any:
+    """Return a value that has no JSON form as one that has: a pydantic model as a dict, others as text."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
 
 
 def _is_parts(content: Any) -> bool:

@@ -62,6 +62,15 @@ class Turn:
         """Return the id of the next message, or of one after it, in a turn with a key."""
         return f"{self.key}#{self.added + place + 1}"
 
+    def skip_known(self) -> int | None:
+        """Skip the ids of messages that an earlier turn with this key added; return the number of the last one."""
+        last = None
+        with self._engine.lock:
+            state = self._engine.current()
+            while self.key and (number := find_message(state, self.next_id())) is not None:
+                last, self.added = number, self.added + 1
+        return last
+
 
 def current_scope() -> object:
     """Return what a turn belongs to: the task, or the thread."""

@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -41,6 +43,7 @@ class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
     """The lease of a context: the number of the turn, its holder, and times in milliseconds since 1970.
 
     `before` is the last entry of the context when the turn began. `owed` are turns that the holder must take back.
+    `process` identifies the process of the holder on its machine.
     """
 
     number: int
@@ -52,6 +55,7 @@ class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
     before: int = 0
     released: bool = False
     owed: tuple[Owed, ...] = ()
+    process: str = ""
 
 
 class KeyRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -160,7 +164,7 @@ def acquire(
     while True:
         found = storage.head(name)
         lease = _decoder.decode(found.value) if found else None
-        if lease is None or lease.released or lease.expires < _now():
+        if lease is None or lease.released or lease.expires < _now() or is_dead(lease.process):
             head = before()
             number = max(lease.number if lease else 0, turn_of(head) if head else 0) + 1
             record = LeaseRecord(
@@ -172,6 +176,7 @@ def acquire(
                 keep,
                 head.version if head else 0,
                 owed=_owed_after(lease),
+                process=identify_process(),
             )
             version = found.version if found else 0
             seen = found.value if found else b""
@@ -212,6 +217,47 @@ def _busy(context: str, lease: LeaseRecord) -> Busy:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(lease.since / 1_000))
     turn = f"the turn {lease.key!r}" if lease.key else "a turn"
     return Busy(f"Context {context!r} is in {turn} of {lease.holder} since {since}.")
+
+
+def identify_process() -> str:
+    """Return what identifies this process: the machine since its start, the namespace of ids, and the id.
+
+    Return "" on a system that does not tell; there a lease of a dead process ends when it expires.
+    """
+    pid = os.getpid()
+    return f"{_machine()} {pid} {_start_time(pid)}" if _machine() else ""
+
+
+def is_dead(process: str) -> bool:
+    """Return whether a process of this machine has ended. Nothing is known about processes of other machines."""
+    machine, _, mark = process.rpartition(" ")[0].rpartition(" ")
+    if not process or machine != _machine():
+        return False
+    try:
+        os.kill(int(mark), 0)
+        return _start_time(int(mark)) not in (process.rpartition(" ")[2], "")
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+
+
+@cache
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _start_time(pid: int) -> str:
+    """Return when a process began, "-" if it has ended and waits for its parent, "" if that is unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "-" if fields[0] in "ZX" else fields[19]
 
 
 def _hash(key: str) -> int:

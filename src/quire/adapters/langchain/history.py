@@ -7,8 +7,9 @@ from weakref import finalize
 from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.langchain.messages import from_stored, to_stored
 from quire.adapters.stored_list import read_newest, replace_stored
+from quire.adapters.turn_scope import AnyContext
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options
+from quire.context import Options
 
 with requires_extra("langchain"):
     from langchain_core.chat_history import BaseChatMessageHistory
@@ -28,7 +29,7 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
         self.ctx = to_context(where, session_id, **options)
         self._bounded = bounded
         self._queue = CallQueue()
-        self._closed = None if isinstance(where, Context) else finalize(self, self.ctx.close)
+        self._closed = None if isinstance(where, AnyContext) else finalize(self, self.ctx.close)
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]

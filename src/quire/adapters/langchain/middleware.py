@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Unpack
 
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
 from quire.adapters.langchain.messages import fingerprint, parse, to_langchain
+from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options
@@ -66,11 +67,12 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
-        """Send the view instead of the whole list, and add the answer."""
+        """Send the view instead of the whole list, and add the answer, in a turn of the context."""
         synced = self._pool.get(self._key())
-        sent = self._make_request(synced, request)
-        response = handler(sent.request)
-        self._take(synced, sent, response)
+        with synced.turn(in_thread=True):
+            sent = self._make_request(synced, request)
+            response = handler(sent.request)
+            self._take(synced, sent, response)
         return response
 
     async def awrap_model_call(
@@ -78,9 +80,12 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any]:
         """Send the view instead of the whole list, and add the answer."""
         synced = await self._pool.get_async(self._key())
-        sent = await synced.queue.run(self._make_request, synced, request)
-        response = await handler(sent.request)
-        await synced.queue.run(self._take, synced, sent, response)
+        turn = synced.turn()
+        async with turn:
+            with turn.inside():
+                sent = await synced.queue.run(self._make_request, synced, request)
+                response = await handler(sent.request)
+                await synced.queue.run(self._take, synced, sent, response)
         return response
 
     def _key(self) -> str:
@@ -174,9 +179,9 @@ def _block(block: str | dict[Any, Any]) -> str | dict[Any, Any]:
     return {"type": "text", "text": block} if isinstance(block, str) else block
 
 
-def tools_of(ctx: Context, tools: Tools | None = None) -> list[BaseTool]:
+def tools_of(ctx: AnyContext, tools: Tools | None = None) -> list[BaseTool]:
     """Return the tools of a context's agent, or the given ones (`ctx.tools.only(…)`), for LangChain."""
-    chosen, queue = ctx.tools if tools is None else tools, CallQueue()
+    chosen, queue = context_of(ctx).tools if tools is None else tools, CallQueue()
 
     async def in_queue() -> tuple[Tools, CallQueue]:
         return chosen, queue

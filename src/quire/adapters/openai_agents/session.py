@@ -22,6 +22,7 @@ from quire.adapters.openai_agents.items import (
     view_with,
 )
 from quire.adapters.stored_list import replace_stored
+from quire.adapters.turn_scope import AnyContext, context_of
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options, open_in, setup_of
 from quire.storage.base import Storage, check_context_name
@@ -114,7 +115,8 @@ class QuireSession:
         self._setup = setup_of(options)
         self._queue = CallQueue()
         self._opening = RLock()
-        self._context = to_context(where, **options) if isinstance(where, Context) else None
+        self._context = to_context(where, **options) if isinstance(where, AnyContext) else None
+        self._is_given = self._context is not None
         self._release: Callable[[], object] = lambda: None
 
     def __repr__(self) -> str:
@@ -141,7 +143,7 @@ class QuireSession:
     def close(self) -> None:
         """Release the storage, if the session opened it. Another call opens it again."""
         with self._opening:
-            if self._context is not None and self._context is not self._where:
+            if self._context is not None and not self._is_given:
                 self._context.close()
                 self._context = None
                 self._release()
@@ -240,9 +242,10 @@ class QuireSession:
         return ctx.pages._engine.retry(lambda: change(ctx))
 
 
-def function_tools(ctx: Context, *names: str) -> list[Tool]:
+def function_tools(ctx: AnyContext, *names: str) -> list[Tool]:
     """Return the context's tools for a model, or those of these names, as tools of the Agents SDK."""
-    return _function_tools(ctx.tools.only(*names) if names else ctx.tools, CallQueue())
+    tools = context_of(ctx).tools
+    return _function_tools(tools.only(*names) if names else tools, CallQueue())
 
 
 def _function_tools(tools: "Tools", queue: CallQueue) -> list[Tool]:

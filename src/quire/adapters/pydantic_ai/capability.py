@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
 from quire.adapters.pydantic_ai.messages import fingerprint, parse, to_model_messages
+from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
 from quire.context import Context, Options
@@ -19,7 +20,7 @@ from quire.view.view import View
 
 with requires_extra("pydantic-ai"):
     from pydantic_ai import RunContext
-    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
     from pydantic_ai.messages import InstructionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.tools import ToolDefinition
@@ -51,12 +52,12 @@ class QuireToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        ctx: Context | Callable[[RunContext[Any]], Awaitable[SyncedContext[Any]]],
+        ctx: AnyContext | Callable[[RunContext[Any]], Awaitable[SyncedContext[Any]]],
         *,
         tools: bool | Sequence[str] = True,
         id: str | None = "quire",  # noqa: A002 - the word the framework has
     ) -> None:
-        self._where = ctx
+        self._where = context_of(ctx) if isinstance(ctx, AnyContext) else ctx
         self._chosen = tools
         self._id = id
         self._queue = CallQueue()
@@ -148,6 +149,15 @@ class QuireCapability(AbstractCapability[Any]):
     def get_serialization_name(cls) -> str | None:
         """Return None: a spec cannot describe a context."""
         return None
+
+    async def wrap_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        """Run the request in a turn of the context."""
+        turn = (await self._here(ctx)).turn()
+        async with turn:
+            with turn.inside():
+                return await handler(request_context)
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
