@@ -24,7 +24,18 @@ _CLAUDE_USER = re.compile(rb'_session_([A-Za-z0-9-]{8,80})"|session_id\\*"\s*:\s
 _THINKING = ("thinking", "redacted_thinking")
 _TEXTS = ("text", "input_text", "output_text")
 _IGNORED = frozenset({"cache_control", "annotations", "logprobs", "citations", "caller"})
-_IGNORED_FIELDS = frozenset({"id", "status", "cache_control", "phase", "refusal", "annotations", "audio"})
+_IGNORED_FIELDS = frozenset(
+    {
+        "annotations",
+        "audio",
+        "cache_control",
+        "id",
+        "internal_chat_message_metadata_passthrough",  # Codex adds it to a reply when it sends it back
+        "phase",
+        "refusal",
+        "status",
+    }
+)
 _THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking"})
 _CACHED_ITEMS = 50_000
 _LAST_TURN = 2  # a message and the reply to it
@@ -144,14 +155,14 @@ def _plain_arguments(text: str) -> object:
 
 
 def _role_of(value: dict[str, Any], protocol: Protocol) -> Role:
+    role = value.get("role")
+    if role in ("system", "developer"):  # Codex sends tools as an item with the role `developer`
+        return "system"
     if protocol == "responses":
         if is_call_output(value):
             return "tool"
         if is_by_assistant(value):
             return "assistant"
-    role = value.get("role")
-    if role in ("system", "developer"):
-        return "system"
     if role == "assistant":
         return "assistant"
     if role == "tool":

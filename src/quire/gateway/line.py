@@ -188,11 +188,12 @@ class Line:
         """Make the line equal to a transcript that differs from it after `common` items."""
         length, last = len(self.hashes), items[common]
         same = [item.hash for item in items[common + 1 : length]] == self.hashes[common + 1 :]
-        if same and last.role == self.roles[common] == "user" and length > common + 1:
+        is_input = last.role == self.roles[common] and last.role in ("user", "system")
+        if same and is_input and length > common + 1:
             indices = self._indices(common)
-            messages = self._parse([Entry("message", _decode(last), {})], "user")
+            messages = self._parse([Entry("message", _decode(last), {})], last.role)
             if len(messages) == 1:
-                tag = {f"{_TAG}{self.epoch}.{common}": f"{last.hash.hex()}u"}
+                tag = {f"{_TAG}{self.epoch}.{common}": f"{last.hash.hex()}{last.role[0]}"}
                 self.ctx.conversation.replace(indices[0], replace(messages[0], meta=tag))
                 self.hashes[common] = last.hash
                 self.append(items[length:], view)
