@@ -14,7 +14,7 @@ from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.messages import ToolCall
+from quire.model.messages import Provider, ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
@@ -160,12 +160,18 @@ class Context:
         """Set the system prompt, or a further one with a `name`. Return its index. The same text changes nothing."""
         return self.conversation.system(text, name)
 
-    def user(self, content: Any, *, id: str | None = None) -> int:  # noqa: A002 - the word the contract has
+    def user(
+        self,
+        content: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - the word the contract has
+        at: datetime | None = None,
+    ) -> int:
         """Add a user message: text, or a list of parts in any provider's shape. Return its message index.
 
-        See `add` for `id`.
+        See `add` for `id` and `at`.
         """
-        return self.conversation.user(content, id=id)
+        return self.conversation.user(content, id=id, at=at)
 
     def assistant(
         self,
@@ -174,18 +180,37 @@ class Context:
         *,
         view: View | None = None,
         id: str | None = None,  # noqa: A002 - the word the contract has
+        at: datetime | None = None,
     ) -> int:
         """Add an assistant message, with or without tool calls. Return its message index.
 
-        See `add` for `view` and `id`.
+        See `add` for `view`, `id` and `at`.
         """
-        return self.conversation.assistant(content, tool_calls, view=view, id=id)
+        return self.conversation.assistant(content, tool_calls, view=view, id=id, at=at)
 
-    def tool_result(self, call_id: str, content: Any, *, id: str | None = None) -> int:  # noqa: A002
-        """Add the result of a tool call; a late one is accepted too. Return its message index. See `add` for `id`."""
-        return self.conversation.tool_result(call_id, content, id=id)
+    def tool_result(
+        self,
+        call_id: str,
+        content: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - the word the contract has
+        at: datetime | None = None,
+    ) -> int:
+        """Add the result of a tool call; a late one is accepted too. Return its message index.
 
-    def add(self, message: Any, *, view: View | None = None, id: str | None = None) -> int:  # noqa: A002
+        See `add` for `id` and `at`.
+        """
+        return self.conversation.tool_result(call_id, content, id=id, at=at)
+
+    def add(
+        self,
+        message: Any,
+        *,
+        view: View | None = None,
+        id: str | None = None,  # noqa: A002 - the word the contract has
+        at: datetime | None = None,
+        provider: Provider | None = None,
+    ) -> int:
         """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one.
 
         A reply is stored with what was new at the end of the view that it answers, and with what its thinking is bound
@@ -193,8 +218,13 @@ class Context:
 
         A message with an `id` is added once: if a message in the conversation has this id, its index is returned,
         whatever the new text. Of several messages, the first has the id, and the others `id.2`, `id.3` and so on.
+
+        `at` is the time of messages that have none of their own; without it, they have the time of their arrival.
+
+        A dict of an unknown shape is refused. With a `provider`, dicts are read in the form of this provider, and items
+        of a new type are kept as they are; SDK objects always are.
         """
-        return self.conversation.add(message, view=view, id=id)
+        return self.conversation.add(message, view=view, id=id, at=at, provider=provider)
 
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
         """Return the messages in their current order; with `all` every message by index, deleted ones too."""
@@ -205,10 +235,18 @@ class Context:
         return self.conversation.items(active)
 
     def import_messages(
-        self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
+        self,
+        messages: Iterable[Any],
+        *,
+        progress: Callable[[ImportReport], None] | None = None,
+        provider: Provider | None = None,
     ) -> ImportReport:
-        """Add a whole history, even a damaged one. Return a report of what was added and what was wrong."""
-        return self.conversation.import_messages(messages, progress=progress)
+        """Add a whole history, even a damaged one. Return a report of what was added and what was wrong.
+
+        A message keeps the time that it has in the source: `Message.at`, or a key `at`, `timestamp`, `created_at`,
+        `created` or `time` of a dict. See `add` for `provider`.
+        """
+        return self.conversation.import_messages(messages, progress=progress, provider=provider)
 
     def pending_calls(self) -> list[ToolCall]:
         """Return the calls of the newest exchange that have no result yet."""

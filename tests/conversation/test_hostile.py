@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,28 +13,54 @@ from tests.talks import full_talk, stored
 from tests.test_hostile import CODE, HUGE, OPTIONAL, WRONG, Call, methods
 
 USER = {"role": "user", "content": "new"}
+TIME = datetime(2024, 5, 1, tzinfo=UTC)
 SAYABLE = {"nul", "huge"}
 """Content may be any text."""
 
 CALLS: dict[str, Call] = {
     "acting_as": Call(actor="someone"),
     "system": Call(("text", SAYABLE), ("name", OPTIONAL), text="You are brave.", name="rules"),
-    "user": Call(("content", SAYABLE), ("id", OPTIONAL), content="new", id="m1"),
+    "user": Call(("content", SAYABLE), ("id", OPTIONAL), ("at", OPTIONAL), content="new", id="m1", at=TIME),
     "assistant": Call(
         ("content", SAYABLE | OPTIONAL),
         ("tool_calls", OPTIONAL),
         ("view", OPTIONAL),
         ("id", OPTIONAL),
+        ("at", OPTIONAL),
         content="new",
         tool_calls=[ToolCall("x", "look")],
         view=None,
         id="m2",
+        at=TIME,
     ),
     "tool_result": Call(
-        ("content", SAYABLE | OPTIONAL | {"dict"}), ("id", OPTIONAL), call_id="open", content="done", id="m3"
+        ("content", SAYABLE | OPTIONAL | {"dict"}),
+        ("id", OPTIONAL),
+        ("at", OPTIONAL),
+        call_id="open",
+        content="done",
+        id="m3",
+        at=TIME,
     ),
-    "add": Call(("view", OPTIONAL), ("id", OPTIONAL), message=USER, view=None, id="m4"),
-    "import_messages": Call(("messages", {"list"}), ("progress", CODE), messages=[USER], progress=None),
+    "add": Call(
+        ("view", OPTIONAL),
+        ("id", OPTIONAL),
+        ("at", OPTIONAL),
+        ("provider", OPTIONAL),
+        message=USER,
+        view=None,
+        id="m4",
+        at=TIME,
+        provider="openai",
+    ),
+    "import_messages": Call(
+        ("messages", {"list"}),
+        ("progress", CODE),
+        ("provider", OPTIONAL),
+        messages=[USER],
+        progress=None,
+        provider="openai",
+    ),
     "messages": Call(("all", {"bool"}), all=True),
     "items": Call(("active", {"bool"}), active=True),
     "messages_after": Call(("index", OPTIONAL), ("limit", {"int"}), index=3, limit=2),

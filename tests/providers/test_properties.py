@@ -186,9 +186,9 @@ def same(left: Any, right: Any) -> bool:
 def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(case: tuple[Provider, list[Value]]) -> None:
     provider, history = case
     history = [TELLING[provider], *history]
-    messages = parse(history)
+    messages = parse(history, provider)
     assert same(format_messages(messages, provider), history)
-    assert list(parse_each(iter(history))) == messages
+    assert list(parse_each(iter(history), provider)) == messages
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(messages), type=list[Message])
     assert same(format_messages(stored, provider), history)
     for target in PROVIDERS:

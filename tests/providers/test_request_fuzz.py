@@ -105,9 +105,12 @@ def test_the_strict_provider_accepts_every_form(history: list[Value]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(histories.map(lambda case: case[1]) | odd, st.sampled_from(PROVIDERS))
-def test_the_form_of_a_prefix_is_a_prefix_of_the_form(history: list[Value], provider: Provider) -> None:
-    messages = parse([{"role": "user", "content": "Go"}, *history])
+@given(histories | odd.map(lambda history: (None, history)), st.sampled_from(PROVIDERS))
+def test_the_form_of_a_prefix_is_a_prefix_of_the_form(
+    case: tuple[Provider | None, list[Value]], provider: Provider
+) -> None:
+    source, history = case
+    messages = parse([{"role": "user", "content": "Go"}, *history], source)
     whole = format_request(messages, provider)
     for end in range(1, len(messages)):
         part = format_request(messages[:end], provider)

@@ -10,12 +10,12 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
+from quire.model.clock import to_milliseconds
 from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.model.spelling import is_spelled, spell_id, spell_name
 from quire.model.text import MAX_NAME, collapse_whitespace
-from quire.providers import format_messages, responses
-from quire.providers.detection import Entry
+from quire.providers import format_messages
 from quire.providers.legal_form import find_original_name, rename_calls
 from quire.system.compressed_summaries import remake_summary
 
@@ -33,8 +33,19 @@ def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -
     """Plan the arrival of a message at the end of the conversation or at a place in it; return its number.
 
     A result joins the exchange that made the call. A system message before all others is the prompt. At the end, the
-    next user or assistant message closes the exchange that waits for results.
+    next user or assistant message closes the exchange that waits for results. A message with a time of its own gives
+    it to its page.
     """
+    if message.at is None:
+        return _receive(plan, message, place)
+    plan.moment = to_milliseconds(message.at)
+    try:
+        return _receive(plan, message, place)
+    finally:
+        plan.moment = plan.now
+
+
+def _receive(plan: Plan, message: Message, place: InsertPosition | None) -> int:
     message = plan.redact_message(message)
     if message.role == "tool":
         return add_result(plan, message)
@@ -70,7 +81,11 @@ def find_message(reader: Reader, message_id: str) -> int | None:
 
 def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
     """Store a message at the end of the conversation with a mark, so that it is not shown; return its number."""
-    return _add(plan, plan.redact_message(message), end_of_conversation(plan), mark=mark)
+    if message.at is not None:
+        plan.moment = to_milliseconds(message.at)
+    number = _add(plan, plan.redact_message(message), end_of_conversation(plan), mark=mark)
+    plan.moment = plan.now
+    return number
 
 
 def set_prompt(plan: Plan, message: Message) -> int:
@@ -231,11 +246,11 @@ def _join(plan: Plan, page: PageRecord, message: Message) -> int:
     """Replace the messages of an answer by one that includes this item; return its number."""
     number = page.header.numbers[0]
     known = plan.message(number).message
-    items = [*format_messages([known], "responses"), *format_messages([message], "responses")]
-    whole = list(responses.parse(Entry(f"items[{n}]", item, {}, "responses") for n, item in enumerate(items)))
+    whole = parse([*format_messages([known], "responses"), *format_messages([message], "responses")], "responses")
     if len(whole) != 1:
         return _add(plan, message, end_of_conversation(plan))
-    fresh = replace_message(plan, page, number, replace(whole[0], meta={**known.meta, **message.meta}))
+    joined = replace(whole[0], meta={**known.meta, **message.meta}, at=message.at or known.at)
+    fresh = replace_message(plan, page, number, joined)
     plan.set_sent(fresh, plan.message(number).sent)
     for known_id in plan.message(number).ids:
         plan.set_id(fresh, known_id)

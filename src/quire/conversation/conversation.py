@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,7 +21,8 @@ from quire.core.plan import Plan
 from quire.core.records import SentView
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
-from quire.model.messages import Message, ToolCall
+from quire.model.clock import check_moment
+from quire.model.messages import Message, Provider, ToolCall
 from quire.model.pages import Mark, PageIndex
 from quire.model.text import MAX_NAME, check_one_line, check_text
 from quire.providers import parse
@@ -62,12 +64,18 @@ class Conversation:
         message = Message(role="system", content=content, name=label)
         return self._engine.run(self.actor, "system", _add_and_index, arrivals.set_prompt, message)
 
-    def user(self, content: Any, *, id: str | None = None) -> int:  # noqa: A002 - the name in the contract
+    def user(
+        self,
+        content: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - the name in the contract
+        at: datetime | None = None,
+    ) -> int:
         """Add a user message: text, or a list of parts in any provider's shape; return its message index.
 
-        See `add` for `id`.
+        See `add` for `id` and `at`.
         """
-        return self._add_message("user", content, message_id=id)
+        return self._add_message("user", content, message_id=id, at=at)
 
     def assistant(
         self,
@@ -76,22 +84,30 @@ class Conversation:
         *,
         view: object | None = None,
         id: str | None = None,  # noqa: A002 - the name in the contract
+        at: datetime | None = None,
     ) -> int:
         """Add an assistant message, optionally with tool calls in any provider's shape; return its index.
 
-        `view` is the view that it answers, if that is not the last one of this handle. See `add` for `id`.
+        `view` is the view that it answers, if that is not the last one of this handle. See `add` for `id` and `at`.
         """
         if tool_calls is None:
-            return self._add_message("assistant", content, view, id)
+            return self._add_message("assistant", content, view, id, at)
         if isinstance(tool_calls, str | bytes | Mapping) or not isinstance(tool_calls, Iterable):
             raise InvalidValue(f"is {short_repr(tool_calls)}; a list of calls is needed.", argument="tool_calls")
         calls = [_as_call(call) for call in tool_calls]
-        return self.add({"role": "assistant", "content": content, "tool_calls": calls}, view=view, id=id)
+        return self.add({"role": "assistant", "content": content, "tool_calls": calls}, view=view, id=id, at=at)
 
-    def tool_result(self, call_id: str, content: Any, *, id: str | None = None) -> int:  # noqa: A002
+    def tool_result(
+        self,
+        call_id: str,
+        content: Any,
+        *,
+        id: str | None = None,  # noqa: A002 - the name in the contract
+        at: datetime | None = None,
+    ) -> int:
         """Add the result of a tool call, early or late; return its index. The same result again changes nothing.
 
-        The content is text, a list of parts, or a dict, which is stored as JSON.
+        The content is text, a list of parts, or a dict, which is stored as JSON. See `add` for `id` and `at`.
         """
         if isinstance(content, Mapping):
             content = _as_json(content)
@@ -99,28 +115,45 @@ class Conversation:
             with self._engine.clean_errors(content):
                 text = check_text(content)
             message = Message(role="tool", content=text, tool_call_id=check_text(call_id, "call_id"))
-            return self._receive("tool", (message,), None, id)
-        return self.add({"role": "tool", "tool_call_id": call_id, "content": content}, id=id)
+            return self._receive("tool", (message,), None, id, at)
+        return self.add({"role": "tool", "tool_call_id": call_id, "content": content}, id=id, at=at)
 
-    def add(self, message: Any, *, view: object | None = None, id: str | None = None) -> int:  # noqa: A002
+    def add(
+        self,
+        message: Any,
+        *,
+        view: object | None = None,
+        id: str | None = None,  # noqa: A002 - the name in the contract
+        at: datetime | None = None,
+        provider: Provider | None = None,
+    ) -> int:
         """Add a message, several, or a whole response, as any provider's dicts or SDK objects.
 
         Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
         answers, if that is not the last one of this handle. A message with an `id` is added once: if a message in the
         conversation has the id already, its index is returned. Of several messages, the first has the id, and the
-        others `id.2`, `id.3` and so on.
+        others `id.2`, `id.3` and so on. `at` is the time of messages that have none of their own; otherwise that is
+        the time of their arrival. With a `provider`, dicts are read in its form, and items of a new type are kept as
+        they are.
         """
         with self._engine.clean_errors(message):
-            messages = parse(message)
+            messages = parse(message, provider)
             if not messages:
                 raise InvalidValue(f"There is no message in {short_repr(message)}.")
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self._receive(operation, messages, view, id)
+        return self._receive(operation, messages, view, id, at)
 
     def import_messages(
-        self, messages: Iterable[Any], *, progress: Callable[[ImportReport], None] | None = None
+        self,
+        messages: Iterable[Any],
+        *,
+        progress: Callable[[ImportReport], None] | None = None,
+        provider: Provider | None = None,
     ) -> ImportReport:
         """Import a whole history, even a broken one, in one pass; return what was imported and what was wrong.
+
+        A message keeps the time that it has in the source: `Message.at`, or a key `at`, `timestamp`, `created_at`,
+        `created` or `time` of a dict. See `add` for `provider`.
 
         It is committed in parts of 500 messages; `progress` is called after each. If the iterable itself fails, the
         messages before the failure stay.
@@ -129,7 +162,7 @@ class Conversation:
             raise InvalidValue(
                 f"is {short_repr(progress)}; a function that takes an ImportReport is needed.", argument="progress"
             )
-        importer = Importer(messages, self._engine.redaction)
+        importer = Importer(messages, self._engine.redaction, provider)
         for part in importer.parts():
             self._engine.retry(partial(self._engine.run, self.actor, "import_messages", importer.plan_part, part))
             importer.confirm_part()
@@ -301,16 +334,33 @@ class Conversation:
             raise
         block.end()
 
-    def _add_message(self, role: Any, content: Any, view: object | None = None, message_id: str | None = None) -> int:
+    def _add_message(
+        self,
+        role: Any,
+        content: Any,
+        view: object | None = None,
+        message_id: str | None = None,
+        at: datetime | None = None,
+    ) -> int:
         if isinstance(content, str):  # the usual case needs no parser
             with self._engine.clean_errors(content):
                 message = Message(role=role, content=check_text(content, "content"))
-            return self._receive(role, (message,), view, message_id)
-        return self.add({"role": role, "content": content}, view=view, id=message_id)
+            return self._receive(role, (message,), view, message_id, at)
+        return self.add({"role": role, "content": content}, view=view, id=message_id, at=at)
 
-    def _receive(self, operation: str, messages: Sequence[Message], view: object | None, message_id: str | None) -> int:
+    def _receive(
+        self,
+        operation: str,
+        messages: Sequence[Message],
+        view: object | None,
+        message_id: str | None,
+        at: datetime | None = None,
+    ) -> int:
         """Add messages in one commit; return the index of the last. In a turn with a key, each gets an id."""
         engine = self._engine
+        if at is not None:
+            check_moment(at, "at")
+            messages = [message if message.at is not None else replace(message, at=at) for message in messages]
         if message_id is None and engine.turn is None:
             return engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
         from quire.conversation.turn import Turn, check_id  # late: most messages have no id

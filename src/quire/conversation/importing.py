@@ -18,8 +18,9 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord
 from quire.errors import InvalidOperation, InvalidValue, short_repr
-from quire.model.messages import Message
+from quire.model.messages import Message, Provider
 from quire.providers import parse, parse_each
+from quire.providers.times import take_time
 
 if TYPE_CHECKING:  # imported when it is used
     from quire.core.redaction import Redaction
@@ -35,8 +36,9 @@ _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 class Repairer:
     """Repairs the items of a history that a parser would refuse."""
 
-    def __init__(self, redaction: "Redaction | None" = None) -> None:
+    def __init__(self, redaction: "Redaction | None" = None, provider: Provider | None = None) -> None:
         self._redaction = redaction
+        self._provider = provider
         self.findings: list[Finding] = []
         self.failure: Exception | None = None
         """The error that the history itself raised instead of its next item."""
@@ -61,7 +63,7 @@ class Repairer:
 
     def _readable(self, value: object) -> tuple[object, list[Message]]:
         try:
-            messages = parse(value)
+            messages = self._parse(value)
             if not any(_lacks_id(message) for message in messages):
                 return value, messages
             why = "an id is missing"
@@ -69,13 +71,16 @@ class Repairer:
             why = str(error)
         mended = self._repair_item(value)
         try:
-            return mended, parse(mended)
+            return mended, self._parse(mended)
         except InvalidValue:
             if self._redaction is not None:
                 why = "It is no message."  # the reason quotes it
             kept = _to_text_message(value, why)
             self._report(UNREADABLE, f"Kept as text: {why}")
             return kept, [kept]
+
+    def _parse(self, value: object) -> list[Message]:
+        return parse(take_time(value)[0] if isinstance(value, Mapping) else value, self._provider)
 
     def _follow(self, message: Message) -> None:
         """Remember the calls without a result, for results without a call id."""
@@ -173,12 +178,14 @@ class Importer:
     A part may be planned several times; it is kept once it is committed.
     """
 
-    def __init__(self, values: Iterable[object], redaction: "Redaction | None" = None) -> None:
+    def __init__(
+        self, values: Iterable[object], redaction: "Redaction | None" = None, provider: Provider | None = None
+    ) -> None:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
             raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")
-        self._repairer = Repairer(redaction)
-        self._messages = parse_each(self._repairer.repair(values))
+        self._repairer = Repairer(redaction, provider)
+        self._messages = parse_each(self._repairer.repair(values), provider)
         self._total = _Tally()
         self._part = _Tally()
 

@@ -66,6 +66,8 @@ class Plan(Reader):
         self.state = state
         self.actor = actor
         self.now = now
+        self.moment = now
+        """The time of what is planned: now, or the time of a message that has its own."""
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}
@@ -393,7 +395,7 @@ class Plan(Reader):
 
     def origin(self) -> dict[str, Any]:
         """Return the header fields that record who created a page, when, and by which entry."""
-        return {"author": self.author(), "created": self.now, "age": 0, "born": self.seq, "seq": self.seq}
+        return {"author": self.author(), "created": self.moment, "age": 0, "born": self.seq, "seq": self.seq}
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
@@ -498,7 +500,7 @@ class Plan(Reader):
         return {**fields, "line_tokens": self.count(line)}
 
     def _stamp(self, header: Header, fields: Mapping[str, Any]) -> Header:
-        return replace(header, **fields, seq=self.seq, age=self.now - header.created)
+        return replace(header, **fields, seq=self.seq, age=max(0, self.moment - header.created))
 
     def _own_counters(self) -> list[Counter]:
         if self._counters is None:

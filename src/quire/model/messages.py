@@ -7,9 +7,10 @@ in the common shape. Code that changes the content, the calls or the ids of a me
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quire.model.media import count_media_tokens, extract_text
 from quire.model.spelling import spell_name, spell_speaker
@@ -46,7 +47,8 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `content` is text, a list of parts, or None. `origin` is the provider in whose shape it arrived. `raw` is the
     original, if the other fields do not hold all of it. `joined` is true if it was part of the same provider message as
-    the message before it. `developer` is OpenAI's name for a system message.
+    the message before it. `developer` is OpenAI's name for a system message. `at` is the time that its source gave it;
+    None if that is the time of its arrival.
     """
 
     role: Role
@@ -60,6 +62,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     joined: bool = False
     developer: bool = False
     meta: dict[str, Any] = {}
+    at: Annotated[datetime, Meta(tz=True)] | None = None
 
     @property
     def text(self) -> str:

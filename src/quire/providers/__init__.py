@@ -13,14 +13,17 @@ from msgspec import structs
 
 from quire.model.messages import Message, Provider
 from quire.providers import anthropic, openai, responses
-from quire.providers.detection import Entry, detect_provider, unwrap_response
+from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
 from quire.providers.legal_form import make_legal
 from quire.providers.originals import read_message
 from quire.providers.plain_json import invalid_value, to_plain_json
+from quire.providers.times import take_time
 
 __all__ = ["format_messages", "format_request", "parse", "parse_each"]
 
 _ACCEPTED = "give a message as a dict or an SDK object, a list of them, or a whole response"
+_TIME = "\0time"
+"""The key in `meta` for the time of a record while it is read."""
 Parser = Callable[[Iterable[Entry]], Iterator[Message]]
 _PARSERS: Mapping[Provider, Parser] = {
     "openai": openai.parse,
@@ -34,28 +37,31 @@ _FORMATS: Mapping[str, Callable[[Sequence[Message]], list[dict[str, Any]]]] = {
 }
 
 
-def parse(value: object) -> list[Message]:
+def parse(value: object, provider: Provider | None = None) -> list[Message]:
     """Return the messages of a dict, an SDK object, a list of them or a whole response, in order.
 
-    A message that fits several providers is read like the first message of the list that fits only one. Raise
-    `InvalidValue`, which names the value that is not a message.
+    A message that fits several providers is read like the first message of the list that fits only one. With a
+    `provider`, dicts are read in its form, and items of a new type stay as they are. Raise `InvalidValue`, which names
+    the value that is not a message.
     """
+    given = _check_provider(provider)
     if isinstance(value, list | tuple):
-        entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]")]
+        entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]", given)]
     else:
-        entries = list(_entries(value, "message"))
+        entries = _entries(value, "message", given)
     detected = [(_provider(entry), entry) for entry in entries]
     first = next((provider for provider, _ in detected if provider), None)
     return list(_messages(detected, first or "openai"))
 
 
-def parse_each(values: Iterable[object]) -> Iterator[Message]:
-    """Yield the messages of a long history without holding it in memory.
+def parse_each(values: Iterable[object], provider: Provider | None = None) -> Iterator[Message]:
+    """Yield the messages of a long history without holding it in memory, with the times that it gives them.
 
     A message that fits several providers is read like the message before it. Raise `InvalidValue` as `parse` does.
     """
-    entries = (entry for n, value in enumerate(values) for entry in _entries(value, f"messages[{n}]"))
-    return _messages(((_provider(entry), entry) for entry in entries), "openai")
+    given = _check_provider(provider)
+    entries = (entry for n, value in enumerate(values) for entry in _dated_entries(value, f"messages[{n}]", given))
+    return map(_set_time, _messages(((_provider(entry), entry) for entry in entries), "openai"))
 
 
 def format_messages(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
@@ -74,13 +80,61 @@ def format_request(messages: Sequence[Message], provider: Provider) -> list[dict
     return make_legal(written, provider)
 
 
-def _entries(value: object, place: str) -> list[Entry]:
+def _read_langchain(value: object, place: str) -> list[Message]:
+    from quire.providers import langchain  # late: most programs do not need it
+
+    return langchain.read(value, place)
+
+
+def _read_pydantic_ai(value: object, place: str) -> list[Message]:
+    from quire.providers import pydantic_ai
+
+    return pydantic_ai.read(value, place)
+
+
+_READERS = {"langchain": _read_langchain, "pydantic_ai": _read_pydantic_ai}
+
+
+def _check_provider(provider: Provider | None) -> Provider | None:
+    if provider is not None and (not isinstance(provider, str) or provider not in _PARSERS):
+        raise invalid_value("provider", provider, f"known are {', '.join(_PARSERS)}")
+    return provider
+
+
+def _entries(value: object, place: str, given: Provider | None) -> list[Entry]:
     if isinstance(value, Message):
         return [Entry(place, read_message(value, place), {}, value.origin)]
+    is_usual = type(value) is dict and "role" in value and "type" not in value
+    if not is_usual and (found := detect_framework(value)) is not None:
+        return [Entry(place, message, {}, message.origin) for message in _READERS[found](value, place)]
     copy = to_plain_json(value, place)
     if not isinstance(copy, dict):
         raise invalid_value(place, value, _ACCEPTED)
-    return unwrap_response(copy, place) or [Entry(place, copy, {})]
+    if given is None and not isinstance(value, Mapping):
+        given = detect_object(copy)
+    return unwrap_response(copy, place) or [Entry(place, copy, {}, given)]
+
+
+def _dated_entries(value: object, place: str, given: Provider | None) -> list[Entry]:
+    """Return the entries of a record that may have a time, with this time in their `meta`."""
+    plain, moment = take_time(value) if isinstance(value, Mapping) else (value, None)
+    entries = _entries(plain, place, given)
+    if moment is None:
+        return entries
+    return [
+        entry._replace(value=structs.replace(entry.value, at=entry.value.at or moment))
+        if isinstance(entry.value, Message)
+        else entry._replace(meta={**entry.meta, _TIME: moment})
+        for entry in entries
+    ]
+
+
+def _set_time(message: Message) -> Message:
+    """Return a message with the time of its record."""
+    if _TIME not in message.meta:
+        return message
+    meta = {key: value for key, value in message.meta.items() if key != _TIME}
+    return structs.replace(message, meta=meta, at=message.meta[_TIME])
 
 
 def _provider(entry: Entry) -> Provider | None:

@@ -5,7 +5,7 @@ Anthropic. So the provider is detected by the fields and parts that only one of 
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from quire.model.messages import Provider
 from quire.providers.plain_json import Values, drop_output_fields, invalid_value
@@ -32,7 +32,37 @@ _PROVIDERS: Mapping[str, Provider] = {
 }
 """The types of parts that only one provider has."""
 _PARTS = _PROVIDERS.keys() | {"text", "refusal", "function", "custom"}
-_ACCEPTED = "a message has a role and content, an item of the Responses API a type"
+_CALLS = ("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call", "shell_call")
+_ITEMS = frozenset(
+    {
+        *_CALLS,
+        *(f"{call}_output" for call in _CALLS),
+        "additional_tools",
+        "code_interpreter_call",
+        "compaction",
+        "compaction_summary",
+        "compaction_trigger",
+        "configuration_update",
+        "file_search_call",
+        "image_generation_call",
+        "item_reference",
+        "mcp_approval_request",
+        "mcp_approval_response",
+        "mcp_call",
+        "mcp_list_tools",
+        "program",
+        "program_output",
+        "reasoning",
+        "tool_search_call",
+        "tool_search_output",
+        "web_search_call",
+    }
+)
+"""The types of items of the Responses API without a role."""
+_ACCEPTED = (
+    "a message has a role and content, an item of the Responses API a known type; messages of LangChain and pydantic-ai"
+    " are accepted too; provider='responses' keeps an item of a new type as it is"
+)
 
 
 class Entry(NamedTuple):
@@ -107,6 +137,8 @@ def detect_provider(value: Values, place: str) -> Provider | None:
         raise invalid_value(f"{place}.type", kind, "a type is text")
     if "role" not in value:
         return _item(value, kind, place)
+    if kind not in (None, "message"):
+        raise invalid_value(f"{place}.type", kind, "a message with a role has the type 'message' or none")
     content = value.get("content", "")
     if value["role"] in ("tool", "function") or content is None or value.get("tool_calls"):
         return "openai"
@@ -121,9 +153,16 @@ def detect_provider(value: Values, place: str) -> Provider | None:
 def _item(value: Values, kind: str | None, place: str) -> Provider:
     if kind in _PARTS:
         raise invalid_value(place, value, 'that is a part of a message: give {"role": …, "content": [it]}')
-    if not kind and (kind is not None or not isinstance(value.get("id"), str)):
+    is_reference = kind is None and isinstance(value.get("id"), str) and value.keys() <= {"id", "type"}
+    if kind not in _ITEMS and not is_reference:
         raise invalid_value(place, value, _ACCEPTED)
     return "responses"
+
+
+def detect_object(value: Values) -> Provider | None:
+    """Return the provider of an SDK object that has no role: an item of the Responses API, also of a new type."""
+    kind = value.get("type")
+    return "responses" if "role" not in value and isinstance(kind, str) and kind and kind not in _PARTS else None
 
 
 def _provider_of_part(block: Values) -> Provider | None:
@@ -133,3 +172,31 @@ def _provider_of_part(block: Values) -> Provider | None:
     if kind.endswith("_tool_result") or not _ANTHROPIC_FIELDS.isdisjoint(block):
         return "anthropic"
     return _PROVIDERS.get(kind)
+
+
+_FRAMEWORKS: Mapping[str, Literal["langchain", "pydantic_ai"]] = {
+    "langchain_core.messages": "langchain",
+    "pydantic_ai.messages": "pydantic_ai",
+}
+_LANGCHAIN_TYPES = frozenset({"human", "ai", "system", "tool", "function", "chat", "remove"})
+
+
+def detect_framework(value: object) -> Literal["langchain", "pydantic_ai"] | None:
+    """Return the framework of a message of LangChain or pydantic-ai, an object or a dict; None for other values."""
+    return _framework_of_dict(value) if isinstance(value, Mapping) else _framework_of_object(value)
+
+
+def _framework_of_object(value: object) -> Literal["langchain", "pydantic_ai"] | None:
+    modules = (".".join(cls.__module__.split(".")[:2]) for cls in type(value).__mro__)
+    return next((_FRAMEWORKS[module] for module in modules if module in _FRAMEWORKS), None)
+
+
+def _framework_of_dict(value: Mapping[Any, Any]) -> Literal["langchain", "pydantic_ai"] | None:
+    kind = value.get("type")
+    if isinstance(kind, str):
+        is_dump = kind in _LANGCHAIN_TYPES or kind.endswith("MessageChunk")
+        has_content = isinstance(value.get("data"), Mapping) or "additional_kwargs" in value
+        if (is_dump and has_content) or (kind == "constructor" and "lc" in value and "kwargs" in value):
+            return "langchain"
+    is_model_message = value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list | tuple)
+    return "pydantic_ai" if is_model_message else None

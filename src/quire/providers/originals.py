@@ -7,6 +7,7 @@ depend on how messages are parsed or formatted: later versions can read it.
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -97,7 +98,10 @@ def _at(value: Any, path: list[Any]) -> Any:
 
 def read_message(value: object, place: str) -> Message:
     """Return a checked copy of a message. Raise `InvalidValue`, which names the wrong field."""
-    fields = to_plain_json(structs.asdict(value) if isinstance(value, Message) else value, place)
+    given: Any = structs.asdict(value) if isinstance(value, Message) else value
+    if isinstance(value, Message) and isinstance(value.at, datetime):
+        given["at"] = value.at.isoformat()
+    fields = to_plain_json(given, place)
     try:
         message = msgspec.convert(fields, Message)
         msgspec.msgpack.encode(message)

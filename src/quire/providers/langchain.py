@@ -1,0 +1,172 @@
+"""LangChain: messages as objects, as the dicts of `messages_to_dict` and `model_dump`, or as `dumpd` writes them.
+
+They are read without the library and without running its loader.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from quire.model.messages import Message, Part, Role, ToolCall
+from quire.providers import anthropic, openai, parts, responses
+from quire.providers.plain_json import Values, dumps, invalid_value, to_plain_json
+
+_TYPES: Mapping[str, Role] = {
+    "human": "user",
+    "ai": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+    "chat": "user",
+}
+_CHAT_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+}
+_CALL_BLOCKS = frozenset(
+    {"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "input_json_delta"}
+)
+"""Blocks that repeat `tool_calls`."""
+_FIELDS = (
+    *("type", "content", "name", "id", "role", "tool_calls", "invalid_tool_calls", "additional_kwargs"),
+    *("tool_call_id", "response_metadata", "usage_metadata"),
+)
+_READERS = {**responses._READERS, **anthropic._READERS, **openai._READERS}
+
+
+def read(value: object, place: str) -> list[Message]:
+    """Return the message of an object or a dict; none for a `RemoveMessage`. Raise `InvalidValue` with the place."""
+    kind, data = _normalize(value, place)
+    if kind == "remove":
+        return []
+    role = _TYPES.get(kind)
+    if role is None:
+        raise invalid_value(f"{place}.type", kind, f"types of LangChain's messages are {', '.join(_TYPES)}, remove")
+    if kind == "chat":
+        role = _CHAT_ROLES.get(str(data.get("role")), "user")
+    content = data.get("content")
+    if content is not None and not isinstance(content, str | list):
+        raise invalid_value(f"{place}.content", content, "content is text or a list of parts")
+    return [
+        Message(
+            role=role,
+            content=_read_content(content or ""),
+            tool_calls=tuple(_calls(data, place)) if role == "assistant" else (),
+            tool_call_id=_answered_id(kind, data, place) if role == "tool" else None,
+            name=parts.optional_text(data, "name", place) if role != "tool" else None,
+            meta=_meta(data),
+        )
+    ]
+
+
+def _normalize(value: object, place: str) -> tuple[str, Values]:
+    """Return the type of a message and its fields, as plain JSON."""
+    if not isinstance(value, Mapping):
+        value = {name: getattr(value, name) for name in _FIELDS if hasattr(value, name)}
+    elif "kwargs" in value:  # dumpd
+        names = value.get("id")
+        name = str(names[-1]) if isinstance(names, list | tuple) and names else ""
+        fields = value["kwargs"] if isinstance(value["kwargs"], Mapping) else {}
+        value = {"type": name.removesuffix("Chunk").removesuffix("Message").lower(), **fields}
+    elif isinstance(value.get("data"), Mapping):
+        value = {**value["data"], "type": value["type"]}
+    plain = to_plain_json({name: value[name] for name in _FIELDS if name in value}, place)
+    return str(plain.get("type")).removesuffix("MessageChunk").lower(), plain
+
+
+def _read_content(content: str | list[Any]) -> str | list[Part]:
+    if isinstance(content, str):
+        return content
+    return [part for block in content if (part := _read_block(block)) is not None]
+
+
+def _read_block(block: Any) -> Part | None:
+    """Return a block in LangChain's shape or in that of any provider as a part; None for a block of a call."""
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind in _CALL_BLOCKS:
+        return None
+    if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
+        return {"type": "text", "text": block["text"]}
+    if kind in ("thinking", "redacted_thinking", "reasoning"):
+        return _read_thinking(block)
+    reader = _READERS.get(kind) if isinstance(kind, str) else None
+    part = _read_data_block(block) if isinstance(block, dict) else None
+    return part or (reader(block) if reader else None) or {"type": "other", "kind": str(kind), "part": dumps(block)}
+
+
+def _read_thinking(block: Values) -> Part:
+    """Return thinking with what its provider needs to accept it again: signature, redacted data or reasoning item."""
+    if isinstance(data := block.get("data"), str):
+        return {"type": "thinking", "data": data}
+    text = block.get("thinking") or block.get("reasoning") or ""
+    if not text and isinstance(summary := block.get("summary"), list):
+        text = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
+    extras = block.get("extras")
+    signature = block.get("signature") or (extras.get("signature") if isinstance(extras, dict) else None)
+    if isinstance(signature, str):
+        return {"type": "thinking", "text": str(text), "signature": signature}
+    item = {"item": dumps(block)} if block.get("id") or block.get("encrypted_content") else {}
+    return {"type": "thinking", "text": str(text), **item}
+
+
+def _read_data_block(block: Values) -> Part | None:
+    """Return an image, audio or file in one of LangChain's own shapes as a part; None for another block."""
+    kind = block.get("type")
+    if kind not in ("image", "audio", "file", "text-plain") or "source" in block:
+        return None
+    source = "data" if block.get("source_type") == "base64" else "base64"
+    found = parts.pick_texts(block, url="url", data=source, media_type="mime_type", file_id="file_id", text="text")
+    if block.get("source_type") in ("id", "text"):
+        found |= parts.pick_texts(block, **({"file_id": "id"} if block["source_type"] == "id" else {"text": "text"}))
+    if not found.keys() & {"url", "data", "file_id", "text"}:
+        return None
+    if kind == "audio":
+        media = found.pop("media_type", "audio/wav")
+        return {"type": "audio", "format": media.rpartition("/")[2], **found} if "data" in found else None
+    return {"type": "image" if kind == "image" else "file", **found}
+
+
+def _calls(data: Values, place: str) -> Iterator[ToolCall]:
+    called = False
+    for n, call in enumerate(data.get("tool_calls") or ()):
+        called = True
+        where = f"{place}.tool_calls[{n}]"
+        name = parts.name_field(call, where) if isinstance(call, dict) else None
+        if name is None:
+            raise invalid_value(where, call, "a call is a dict with name, args and id")
+        yield ToolCall(parts.optional_text(call, "id", where) or "", name, parts.arguments_field(call, "args", where))
+    for n, broken in enumerate(data.get("invalid_tool_calls") or ()):
+        called = True
+        found = parts.pick_texts(broken, id="id", name="name", arguments="args")
+        yield ToolCall(found.get("id") or f"broken_{n}", found.get("name") or "unknown", found.get("arguments", ""))
+    if called:
+        return
+    extra = data.get("additional_kwargs")
+    extra = extra if isinstance(extra, dict) else {}
+    yield from openai._calls({key: extra[key] for key in ("tool_calls", "function_call") if extra.get(key)}, place)
+    if not extra.get("tool_calls") and isinstance(data.get("content"), list):
+        for block in data["content"]:
+            if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("name"), str):
+                arguments = parts.arguments_field(block, "input", place)
+                yield ToolCall(parts.pick_texts(block, id="id").get("id", ""), block["name"], arguments)
+
+
+def _answered_id(kind: str, data: Values, place: str) -> str:
+    if kind == "function":
+        return openai._legacy_id(parts.name_field(data, place))
+    return parts.optional_text(data, "tool_call_id", place) or ""
+
+
+def _meta(data: Values) -> Values:
+    """Return the id of the message, its model and its usage, as far as they are known."""
+    found: Values = parts.pick_texts(data, id="id")
+    source = data.get("response_metadata")
+    found |= parts.pick_texts(source, model="model_name", stop_reason="finish_reason")
+    usage = data.get("usage_metadata")
+    if isinstance(usage, dict):
+        found["usage"] = {key: value for key, value in usage.items() if isinstance(value, int)}
+    return found
