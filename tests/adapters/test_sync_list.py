@@ -1,12 +1,14 @@
-"""A context follows a list: new items are added once, removed items are deleted, also with restarts and races."""
+"""A context follows a list: new items are added once, removed items are not shown, also with restarts and races."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import quire
 from quire.adapters.sync_list import ListSync
 from quire.model.messages import Message, ToolCall
+from quire.model.pages import Mark
 
 Item = tuple[str, ...]
 """Speaker and texts; several texts of one item are several messages."""
@@ -175,12 +177,129 @@ def test_a_list_that_begins_anew_goes_on_where_the_record_ends(ctx: quire.Contex
 
 
 @pytest.mark.parametrize("keep", [3, 7])
-def test_a_list_cut_off_at_its_beginning_is_added_once(ctx: quire.Context, keep: int) -> None:
+def test_what_a_list_loses_at_its_beginning_is_not_shown(ctx: quire.Context, keep: int) -> None:
     history: list[Item] = [("user", f"on {n // 8}") if n % 2 else ("assistant", f"part {n // 4}") for n in range(1, 40)]
     for end in range(1, 40):
         sync(ctx).update(history[:end][-keep:])
-    assert said(ctx) == [text for _, text in history]
+        assert said(ctx) == [text for _, text in history[:end][-keep:]]
+    assert [message.text for message in ctx.messages(all=True)] == [text for _, text in history]
     following = sync(ctx)
     following.update(history[-keep:])
     places = [place for _, place in following.find_origins(ctx.render()) if place is not None]
     assert [place.item for place in places[-2:]] == [keep - 2, keep - 1]
+
+
+SECRET = "my password is hunter2-KESTREL"
+TALK: list[Item] = [("user", SECRET), ("assistant", "noted"), ("user", "thanks"), ("assistant", "welcome")]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_removed_first_message_is_gone_from_the_next_view(ctx: quire.Context, whole: bool) -> None:
+    sync(ctx).update(TALK, whole=whole)
+    sync(ctx).update([*TALK[1:], ("user", "more")], whole=whole)
+    assert said(ctx) == ["noted", "thanks", "welcome", "more"]
+    assert SECRET not in str(ctx.render().openai())
+    assert ctx.conversation.mark_of(0) is Mark.DELETED
+    sync(ctx).update([*TALK, ("user", "more")], whole=whole)  # the list has it again
+    assert said(ctx) == [text for _, text in TALK] + ["more"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_edited_first_message_is_shown_once_in_its_place(ctx: quire.Context, whole: bool) -> None:
+    sync(ctx).update(TALK, whole=whole)
+    edited: list[Item] = [("user", "my password is …"), *TALK[1:]]
+    for more in ([], [("user", "and?")], [("user", "and?"), ("assistant", "that is all")]):
+        sync(ctx).update([*edited, *more], whole=whole)
+        assert said(ctx) == [text for _, text in [*edited, *more]]
+    assert ctx.render().openai()[-1]["content"] == "that is all"
+
+
+def test_a_list_that_has_the_whole_conversation_can_begin_anew(ctx: quire.Context) -> None:
+    sync(ctx).update(TALK, whole=True)
+    sync(ctx).update([("user", "a new subject")], whole=True)
+    assert said(ctx) == ["a new subject"]
+    sync(ctx).update([], whole=True)
+    assert said(ctx) == []
+    assert len(ctx.messages(all=True)) == 5
+
+
+def test_a_removed_secret_is_in_no_summary_and_no_recalled_page() -> None:
+    ctx = quire.open(quire.MemoryStorage(), budget=1_500)
+    history: list[Item] = list(TALK)
+    for n in range(40):
+        history += [("user", f"question {n} about the password " + "and more words " * 12), ("assistant", f"yes {n}")]
+        sync(ctx).update(history, whole=True)
+        ctx.render(recall=True)
+    assert "hunter2" in str(ctx.render(recall=True).openai())
+    assert len(ctx.render().openai()) < len(history)
+    sync(ctx).update([*history[1:], ("user", "what was my password?")], whole=True)
+    for shown in (ctx.render(recall=True), ctx.render()):
+        assert "hunter2" not in str(shown.openai())
+    assert "hunter2" not in ctx.tools.call("find", {"query": "password"})
+
+
+def test_what_a_developer_changed_is_not_added_again(ctx: quire.Context) -> None:
+    history: list[Item] = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four")]
+    history.append(("user", "five"))
+    sync(ctx).update(history)
+    ctx.conversation.delete(1)
+    ctx.conversation.replace(2, {"role": "user", "content": "3"})
+    ctx.conversation.compress([3], "four, in short")
+    ctx.conversation.delete(4)
+    sync(ctx).update([("user", "1"), *history[1:]])
+    assert said(ctx) == ["1", "3"]
+    assert "four, in short" in str(ctx.render().openai())
+
+
+def test_what_a_developer_pinned_stays(ctx: quire.Context) -> None:
+    sync(ctx).update(TALK)
+    ctx.pages.pin("usr-1")
+    sync(ctx).update(TALK[2:])
+    assert said(ctx) == [SECRET, "thanks", "welcome"]
+
+
+def _change(random: Random, items: list[Item], step: int) -> list[Item]:
+    """Return a list with a random change: turns at the end, or something removed, edited or inserted anywhere."""
+    place = random.randrange(len(items) + 1)
+    match random.randrange(8):
+        case 0:
+            return items[place:]
+        case 1:
+            return items[:place]
+        case 2:
+            return [*items[:place], ("user", f"edited {step}"), *items[place + 1 :]]
+        case 3:
+            return [*items[:place], ("assistant", f"inserted {step}", "in two messages"), *items[place:]]
+        case 4:
+            return [("user", f"a summary {step}"), *items[place:]]
+        case 5:
+            call = f"c{step}"
+            return [*items, ("call", call), ("result", call, f"result {step}"), ("assistant", "done")]
+        case _:
+            return [
+                *items,
+                ("user", random.choice(["go on", f"question {step} " + "long " * 30])),
+                ("assistant", "yes"),
+            ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_changes_in_the_list_the_conversation_is_the_list(seed: int, request: pytest.FixtureRequest) -> None:
+    random, items = Random(seed), list[Item]()
+    ctx = quire.open(quire.MemoryStorage(), budget=1_500)
+    following = sync(ctx)
+    for step in range(400 if request.config.getoption("--long") else 50):
+        items = _change(random, items, step)
+        called = {item[1] for item in items if item[0] == "call"}
+        items = [item for item in items if item[0] != "result" or item[1] in called]
+        if random.random() < 0.5:
+            following = sync(ctx)
+        following.update(items, whole=True)
+        expected = [text for item in items for text in (item[2:] if item[0] == "result" else item[1:])]
+        assert said(ctx) == expected, f"seed {seed}, step {step}"
+        if random.random() < 0.3:
+            assert quire.check_legal(ctx.render().openai(), "openai") == [], f"seed {seed}, step {step}"
+        seq = ctx.seq
+        sync(ctx).update(items, whole=True)
+        assert ctx.seq == seq, f"seed {seed}, step {step}"
+    assert ctx.check() == []

@@ -66,13 +66,13 @@ class SyncedContext(Generic[Item]):
         self.lock = RLock()
         self.queue = CallQueue()
 
-    def render(self, prompt: str, items: Sequence[Item], options: RenderOptions | None) -> View:
-        """Set the prompt, synchronise the list and return the view."""
+    def render(self, prompt: str, items: Sequence[Item], options: RenderOptions | None, *, whole: bool) -> View:
+        """Set the prompt, synchronise the list and return the view. `whole`: the list has the whole conversation."""
         with self.lock:
             self.ctx.refresh()
             if prompt.strip():
                 self.ctx.pages._engine.retry(lambda: self.ctx.system(prompt))
-            self.sync.update(items)
+            self.sync.update(items, whole=whole)
             return self.ctx.render(options)
 
     def turn(self, *, in_thread: bool = False) -> TurnScope:

@@ -32,7 +32,7 @@ def replace_stored(ctx: Context, operation: str, gone: Sequence[Message], fresh:
     """Delete messages and add others in one commit. Messages that no provider accepts are stored and not shown."""
 
     def plan_changes(plan: Plan) -> None:
-        _take_out(plan, [message.index for message in gone])
+        take_out(plan, [message.index for message in gone])
         for message in fresh:
             _add(plan, message)
 
@@ -65,7 +65,8 @@ def _unshowable(reader: Reader) -> Iterator[tuple[int, Mark]]:
                 yield page.header.numbers[-1], page.header.mark
 
 
-def _take_out(plan: Plan, indices: Sequence[int]) -> None:
+def take_out(plan: Plan, indices: Sequence[int]) -> None:
+    """Plan to delete messages: those in the conversation, prompts, and those that are not shown."""
     spoken: list[int] = []
     for index in indices:
         page = plan.page_of(plan.numbering().number(index))

@@ -1,31 +1,35 @@
-"""Synchronise a context with a list that a framework owns: add its new items, delete the ones it removed.
+"""Synchronise a context with a list that a framework owns.
 
-A framework passes its whole history with every call, and as new objects after a restart. Every message that is added
-here stores two fingerprints in its `meta`: one of its item, and one of the item with all items before it. So the newest
-message shows how far the context is synchronised, whoever wrote it. A list with another beginning (cut off, or started
-again by a framework without storage) is matched with the end of the stored messages where they overlap. The context
-keeps what the framework has forgotten.
+A framework passes its whole history with every call, and as new objects after a restart. The list is the truth: what
+it no longer has is deleted from the conversation (the record keeps it), and what is new is added at its place. Every
+message that is added here stores two fingerprints in its `meta`: one of its item, and one of the list up to its item.
+So the newest message shows how far the context is synchronised, whoever wrote it. Only if the list changed before its
+end, the stored messages are compared with it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import islice
 from threading import RLock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from quire.adapters.list_changes import (
+    ITEM,
+    PART,
+    PRINT,
+    ListChanges,
+    ListedMessage,
+    StoredMessage,
+    apply_changes,
+    find_chain,
+    find_changes,
+    read_record,
+)
 from quire.context import Context
 from quire.errors import InvalidOperation
 from quire.model.messages import Message
-from quire.model.pages import Mark, SegmentType
 from quire.view.view import View
-
-_ITEM = "item"
-_PRINT = "print"
-_PART = "part"
-_FAR = 1_000
-"""The number of stored items that are compared with the start of a list."""
 
 Item = TypeVar("Item")
 
@@ -57,14 +61,15 @@ class ListSync(Generic[Item]):
         self._equal: dict[str, int] = {}
         self._lock = RLock()
 
-    def update(self, items: Sequence[Item], view: View | None = None) -> None:
-        """Synchronise the context with the list in one commit. Retry if another writer was first.
+    def update(self, items: Sequence[Item], view: View | None = None, *, whole: bool = False) -> None:
+        """Synchronise the context with the list. Retry if another writer was first.
 
-        `view` is the view that a new reply at the end of the list answers.
+        `view` is the view that a new reply at the end of the list answers. `whole` says that the list has the whole
+        conversation. Otherwise a list without a stored item begins anew and is added to what is stored.
         """
         with self._lock:
             self._update_fingerprints(items)
-            self.ctx.pages._engine.retry(lambda: self._apply_changes(view))
+            self.ctx.pages._engine.retry(lambda: self._apply_changes(view, whole))
 
     def find_origins(self, view: View) -> Iterator[tuple[Message, ItemPlace | None]]:
         """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""
@@ -83,8 +88,8 @@ class ListSync(Generic[Item]):
     def find_source(self, message: Message) -> ItemPlace | None:
         """Return the place of a message of a view, whole or clipped; None if it is not from the list."""
         with self._lock:
-            item = self._equal.get(message.meta.get(_PRINT, ""))
-            return None if item is None else ItemPlace(item, int(message.meta[_PART]))
+            item = self._equal.get(message.meta.get(PRINT, ""))
+            return None if item is None else ItemPlace(item, int(message.meta[PART]))
 
     def _update_fingerprints(self, items: Sequence[Item]) -> None:
         """Compute the fingerprints of new items. Items are compared by identity, so a growing list costs little."""
@@ -112,77 +117,50 @@ class ListSync(Generic[Item]):
             found if redaction is None else redaction.json_text(found.decode(errors="replace"), compact=True).encode()
         )
 
-    def _apply_changes(self, view: View | None) -> None:
-        reached, gone = self._find_synced()
-        fresh = [message for item in range(reached + 1, len(self._items)) for message in self._messages(item)]
-        if gone and self.ctx.pending_calls():  # an exchange that waits for results cannot be deleted
-            self.ctx.close_calls()
-        deleting = [{"operation": "delete", "indices": gone}] if gone else []
+    def _apply_changes(self, view: View | None, whole: bool) -> None:
+        engine = self.ctx.pages._engine
+        reached = self._places.get(engine.read(find_chain) or "", -1)
+        if reached >= 0 or not (self._items or whole):
+            added = self._listed(reached + 1)
+        else:
+            changes = self._find_changes(whole)
+            if changes.gone or changes.inserted:
+                chain = self._chain[changes.kept] if changes.kept >= 0 else ""
+                engine.run(self.ctx.pages.actor, "sync_list", apply_changes, changes, chain)
+            added = changes.added
+        fresh = [one.message for one in added]
         try:
-            if fresh or gone:
-                self._take([*deleting, {"operation": "insert", "data": fresh}] if fresh else deleting, view)
+            if fresh:
+                self.ctx.add(fresh, view=view)
         except InvalidOperation:  # the list is broken: import stores what no model may see
-            if deleting:
-                self._take(deleting)
             self.ctx.import_messages(fresh)
 
-    def _take(self, changes: list[dict[str, Any]], view: View | None = None) -> None:
-        if len(changes) == 1 and changes[0]["operation"] == "insert":
-            self.ctx.add(changes[0]["data"], view=view)
-        else:
-            self.ctx.conversation.modify(changes)
+    def _find_changes(self, whole: bool) -> ListChanges:
+        record = self.ctx.pages._engine.read(read_record)
+        return find_changes(record if whole else self._part_of_list(record), self._listed(0))
 
-    def _find_synced(self) -> tuple[int, list[int]]:
-        """Return the last synchronised item (or -1), and the indices of messages whose items left the list.
+    def _part_of_list(self, record: list[StoredMessage]) -> list[StoredMessage]:
+        """Return the stored messages that the list replaces; none if the list begins anew."""
+        starts = (place for place, one in enumerate(record) if (one.chain, one.key[1]) == (self._chain[0], 0))
+        start = max(starts, default=-1)
+        if start >= 0:
+            is_repeated = len(self._items) == 1 and any(one.role == "user" for one in record[start + 1 :])
+            return [] if is_repeated else record[start:]  # a repeated first message is not a step back
+        is_known = len(self._items) > 1 and any(one.key[0] in self._equal for one in record)
+        return record if is_known else []
 
-        A removed result removes its whole exchange; the calls that are still in the list are added again.
-        """
-        gone, in_exchange, is_long, found = list[int](), False, False, -1
-        for message, mark in self._synced_messages():
-            if message.meta[_ITEM] in self._places and not in_exchange:
-                found = self._places[message.meta[_ITEM]]
-                break
-            if mark is Mark.NONE and not self._is_prompt(message):
-                gone.append(message.index)
-                in_exchange = message.role == "tool"
-                is_long = is_long or message.role == "user"
-        overlap = self._overlap() if gone else 0
-        if overlap > 1 or (overlap and found < 0):
-            return overlap - 1, []
-        if found < 0 or (is_long and len(self._items) == 1):  # a repeated first message is not a step back
-            return -1, []
-        return found, gone[::-1]
-
-    def _synced_messages(self) -> Iterator[tuple[Message, Mark]]:
-        """Yield the messages that came from a list, shown or stored as unshowable, newest first."""
-        conversation = self.ctx.conversation
-        everything = conversation.messages(all=True)
-        for place in range(len(everything) - 1, -1, -1):
-            message = everything[place]
-            if _ITEM not in message.meta:
-                continue
-            mark = conversation.mark_of(message.index)
-            if mark in (Mark.NONE, Mark.UNSHOWABLE):
-                yield message, mark
-
-    def _overlap(self) -> int:
-        """Return how many items at the beginning of the list are the last stored ones."""
-        if len(self._items) < 2:  # a single repeated message is a new message
-            return 0
-        first = (message.meta[_PRINT] for message, _ in self._synced_messages() if message.meta[_PART] == 0)
-        record = list(islice(first, min(len(self._items), _FAR)))[::-1]
-        sizes = range(min(len(record), len(self._items)), 0, -1)
-        return next((size for size in sizes if record[-size:] == self._fingerprints[:size]), 0)
-
-    def _is_prompt(self, message: Message) -> bool:
-        """Return whether it is a system prompt, which only `system` changes."""
-        page = self.ctx.conversation.page_of(message.index) if message.role == "system" else None
-        return page is not None and self.ctx.pages.segment_of(page).type is SegmentType.SYSTEM
+    def _listed(self, start: int) -> list[ListedMessage]:
+        """Return the messages of the items from this one on."""
+        return [
+            ListedMessage((self._fingerprints[item], part), item, message)
+            for item in range(start, len(self._items))
+            for part, message in enumerate(self._messages(item))
+        ]
 
     def _messages(self, item: int) -> list[Message]:
-        origin = {_ITEM: self._chain[item], _PRINT: self._fingerprints[item]}
+        origin = {ITEM: self._chain[item], PRINT: self._fingerprints[item]}
         return [
-            replace(message, meta={**message.meta, **origin, _PART: part})
+            replace(message, meta={**message.meta, **origin, PART: part})
             for part, message in enumerate(self._parse(self._items[item]))
         ]
 

@@ -31,6 +31,7 @@ class _SentRequest(NamedTuple):
     request: ModelRequest[Any]
     messages: list[BaseMessage]
     view: View
+    whole: bool
 
 
 class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
@@ -70,7 +71,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Send the view instead of the whole list, and add the answer, in a turn of the context."""
         synced = self._pool.get(self._key())
         with synced.turn(in_thread=True):
-            sent = self._make_request(synced, request)
+            sent = self._make_request(synced, request, _has_checkpoints())
             response = handler(sent.request)
             self._take(synced, sent, response)
         return response
@@ -83,7 +84,7 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         turn = synced.turn()
         async with turn:
             with turn.inside():
-                sent = await synced.queue.run(self._make_request, synced, request)
+                sent = await synced.queue.run(self._make_request, synced, request, _has_checkpoints())
                 response = await handler(sent.request)
                 await synced.queue.run(self._take, synced, sent, response)
         return response
@@ -104,26 +105,37 @@ class QuireMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         tools = ctx.tools if isinstance(chosen, bool) else ctx.tools.only(*chosen)
         return tools.openai() if chosen else []
 
-    def _make_request(self, synced: SyncedContext[BaseMessage], request: ModelRequest[Any]) -> _SentRequest:
+    def _make_request(
+        self, synced: SyncedContext[BaseMessage], request: ModelRequest[Any], whole: bool
+    ) -> _SentRequest:
         prompts = list(takewhile(lambda message: isinstance(message, SystemMessage), request.messages))
         messages: list[BaseMessage] = [*request.messages[len(prompts) :]]
         if request.system_message is not None:
             prompts.insert(0, request.system_message)
         prompt = "\n\n".join(message.text for message in prompts)
         with synced.lock:
-            view = synced.render(prompt, messages, self._view)
+            view = synced.render(prompt, messages, self._view, whole=whole)
             system, shown = _to_request_messages(synced, view, messages, prompts, prompt)
-        return _SentRequest(request.override(system_message=system, messages=shown), messages, view)
+        return _SentRequest(request.override(system_message=system, messages=shown), messages, view, whole)
 
     def _take(self, synced: SyncedContext[BaseMessage], sent: _SentRequest, response: ModelResponse[Any]) -> None:
         with synced.lock:
-            synced.sync.update([*sent.messages, *response.result], sent.view)
+            synced.sync.update([*sent.messages, *response.result], sent.view, whole=sent.whole)
             for message in response.result:
                 if isinstance(message, AIMessage) and (usage := message.usage_metadata):
                     cached = (usage.get("input_token_details") or {}).get("cache_read") or 0
                     model = message.response_metadata.get("model_name") or message.response_metadata.get("model")
                     tools = self._pool.count_tools(sent.request.tools, _to_schema)
                     synced.report_usage(sent.view, model, usage["input_tokens"], cached, tools)
+
+
+def _has_checkpoints() -> bool:
+    """Return whether the graph keeps its list between invocations. A graph inside another one may begin anew."""
+    try:
+        values = get_config().get("configurable", {})
+    except RuntimeError:  # outside a graph
+        return False
+    return values.get("__pregel_checkpointer") is not None and "|" not in str(values.get("checkpoint_ns"))
 
 
 def _to_schema(tool: Any) -> dict[str, Any]:

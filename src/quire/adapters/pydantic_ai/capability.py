@@ -108,6 +108,7 @@ class _SentRequest(NamedTuple):
     history: list[ModelMessage]
     view: View
     tools: int
+    whole: bool
 
 
 class QuireCapability(AbstractCapability[Any]):
@@ -168,8 +169,9 @@ class QuireCapability(AbstractCapability[Any]):
         instructions = InstructionPart.join(parameters.instruction_parts or []) or ""
         tools = self._pool.count_tools([*parameters.function_tools, *parameters.output_tools], _to_schema)
         history = list(request_context.messages)
-        view, messages = await synced.queue.run(self._render, synced, history, instructions)
-        self._under_way[ctx.run_id or ""] = _SentRequest(history, view, tools)
+        whole = any(message.run_id != ctx.run_id for message in history)  # it has messages of earlier runs
+        view, messages = await synced.queue.run(self._render, synced, history, instructions, whole)
+        self._under_way[ctx.run_id or ""] = _SentRequest(history, view, tools, whole)
         while len(self._under_way) > _UNDER_WAY:  # those of runs that failed
             self._under_way.popitem(last=False)
         return replace(request_context, messages=messages)
@@ -192,12 +194,12 @@ class QuireCapability(AbstractCapability[Any]):
         return await self._pool.get_async(ctx.conversation_id)
 
     def _render(
-        self, synced: SyncedContext[ModelMessage], history: list[ModelMessage], instructions: str
+        self, synced: SyncedContext[ModelMessage], history: list[ModelMessage], instructions: str, whole: bool
     ) -> tuple[View, list[ModelMessage]]:
         prompts, items = self._without_prompts(synced, history)
         prompt = "\n\n".join([*(part.content for part in prompts), *([instructions] if instructions else [])])
         with synced.lock:
-            view = synced.render(prompt, items, self._view)
+            view = synced.render(prompt, items, self._view, whole=whole)
             messages = to_model_messages(synced.sync, view, items)
         leading = takewhile(lambda message: message.role == "system", view.messages)
         added = [SystemPromptPart(message.text) for message in leading if message.text != prompt]
@@ -209,7 +211,8 @@ class QuireCapability(AbstractCapability[Any]):
 
     def _take(self, synced: SyncedContext[ModelMessage], sent: _SentRequest, response: ModelResponse) -> None:
         with synced.lock:
-            synced.sync.update([*self._without_prompts(synced, sent.history)[1], response], sent.view)
+            items = [*self._without_prompts(synced, sent.history)[1], response]
+            synced.sync.update(items, sent.view, whole=sent.whole)
             used, cached = response.usage.input_tokens, response.usage.cache_read_tokens
             synced.report_usage(sent.view, response.model_name, used, cached, sent.tools)
 

@@ -1,0 +1,141 @@
+"""A framework removes, edits or summarises messages: the model gets what the framework's list has, and nothing else."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import SummarizationMiddleware
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import quire
+from quire.adapters.langchain import QuireMiddleware
+from quire.adapters.pydantic_ai import QuireCapability
+from tests.adapters.langchain_models import Scripted
+
+SECRET = "my password is hunter2"
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Desk:
+    """An agent of LangChain with quire as its last middleware, and what its model got."""
+
+    def __init__(self, *before: Any, saver: Any = None) -> None:
+        self.model = Scripted(play=lambda messages: AIMessage(f"answer {len(self.model.sent)}"))
+        self.middleware = QuireMiddleware(quire.MemoryStorage(), tools=False)
+        self.agent: Any = create_agent(self.model, middleware=[*before, self.middleware], checkpointer=saver)
+
+    def ask(self, *messages: BaseMessage) -> list[str]:
+        self.agent.invoke({"messages": list(messages)}, THREAD)
+        return self.sent()
+
+    def sent(self) -> list[str]:
+        return [message.text for message in self.model.sent[-1] if message.type != "system"]
+
+    def remembered(self) -> list[str]:
+        return [message.text for message in self.middleware.context("t").messages(all=True)]
+
+
+def test_a_message_removed_from_the_state_is_not_sent() -> None:
+    desk = Desk(saver=InMemorySaver())
+    desk.ask(HumanMessage(SECRET, id="s"))
+    desk.agent.update_state(THREAD, {"messages": [RemoveMessage(id="s")]})
+    begin = "[The conversation begins here.]"  # no list begins with the assistant
+    assert desk.ask(HumanMessage("hello")) == [begin, "answer 1", "hello"]
+    assert desk.ask(HumanMessage("again")) == [begin, "answer 1", "hello", "answer 2", "again"]
+    assert SECRET in desk.remembered()
+
+
+def test_a_state_that_was_emptied_begins_anew() -> None:
+    desk = Desk(saver=InMemorySaver())
+    desk.ask(HumanMessage(SECRET))
+    desk.agent.update_state(THREAD, {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES)]})
+    assert desk.ask(HumanMessage("hello")) == ["hello"]
+    assert desk.ask(HumanMessage("again")) == ["hello", "answer 2", "again"]
+    assert SECRET in desk.remembered()
+
+
+def test_an_edited_first_message_is_sent_once() -> None:
+    desk = Desk(saver=InMemorySaver())
+    desk.ask(HumanMessage(SECRET, id="s"))
+    desk.ask(HumanMessage("and?"))
+    desk.agent.update_state(THREAD, {"messages": [HumanMessage("my password is …", id="s")]})
+    assert desk.ask(HumanMessage("go on")) == ["my password is …", "answer 1", "and?", "answer 2", "go on"]
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_list_that_the_caller_keeps_can_lose_its_first_messages(saves: bool) -> None:
+    desk, messages = Desk(), list[BaseMessage]([HumanMessage(SECRET)])
+    for turn in range(6):
+        texts = desk.ask(*messages)
+        assert texts == [message.text for message in messages]
+        messages = [*messages, AIMessage(texts and f"answer {turn + 1}"), HumanMessage(f"question {turn}")]
+        if turn == 3:
+            messages = messages[2:] if saves else [HumanMessage("a summary"), *messages[4:]]
+    assert SECRET not in str(desk.sent())
+
+
+def test_a_summary_of_langchain_before_quire_is_followed() -> None:
+    summary = GenericFakeChatModel(messages=iter(AIMessage(f"summary {n}") for n in range(100)))
+    desk = Desk(
+        SummarizationMiddleware(model=summary, trigger=("messages", 6), keep=("messages", 2)), saver=InMemorySaver()
+    )
+    desk.ask(HumanMessage(SECRET))
+    for turn in range(12):
+        texts = desk.ask(HumanMessage(f"question {turn}"))
+        state = desk.agent.get_state(THREAD).values["messages"]
+        assert texts == [message.text for message in state[:-1]]
+        assert len(texts) <= 6
+    assert SECRET not in str(desk.sent())
+    assert any("summary" in text for text in desk.sent())
+    assert SECRET in desk.remembered()
+
+
+class Clerk:
+    """An agent of pydantic-ai with quire, and what its model got."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[str]] = []
+        capability = QuireCapability(quire.MemoryStorage(), tools=False)
+        self.agent: Any = Agent(FunctionModel(self._answer), capabilities=[capability])
+
+    def ask(self, text: str, history: list[ModelMessage] | None = None) -> list[ModelMessage]:
+        done = asyncio.run(self.agent.run(text, message_history=history, conversation_id="c"))
+        return list(done.all_messages())
+
+    def _answer(self, messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
+        shown = [part for message in messages for part in message.parts]
+        self.sent.append([str(part.content) for part in shown if isinstance(part, UserPromptPart | TextPart)])
+        return ModelResponse([TextPart(f"answer {len(self.sent)}")])
+
+
+def test_what_a_history_of_pydantic_ai_loses_is_not_sent() -> None:
+    clerk = Clerk()
+    history = clerk.ask("two", clerk.ask(SECRET))
+    history = clerk.ask("three", history[2:])
+    assert clerk.sent[-1] == ["two", "answer 2", "three"]
+    assert len(clerk.ask("four", history)) == 6
+    assert clerk.sent[-1] == ["two", "answer 2", "three", "answer 3", "four"]
+
+
+def test_an_edited_history_of_pydantic_ai_is_sent_once() -> None:
+    clerk = Clerk()
+    history = clerk.ask("two", clerk.ask(SECRET))
+    history[0] = ModelRequest([UserPromptPart("my password is …")])
+    clerk.ask("three", history)
+    assert clerk.sent[-1] == ["my password is …", "answer 1", "two", "answer 2", "three"]
+
+
+def test_a_history_of_pydantic_ai_that_was_summarised_is_followed() -> None:
+    clerk = Clerk()
+    history = clerk.ask("two", clerk.ask(SECRET))
+    clerk.ask("three", [ModelRequest([UserPromptPart("a summary")])])
+    assert clerk.sent[-1] == ["a summary", "three"]
+    clerk.ask("four", history)
+    assert clerk.sent[-1] == [SECRET, "answer 1", "two", "answer 2", "four"]
