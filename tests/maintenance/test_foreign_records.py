@@ -9,10 +9,10 @@ import pytest
 
 import quire
 from quire import Context, Corrupt, Library, MemoryStorage
-from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, SEGMENT
+from quire.storage.base import BODY, JOURNAL, MESSAGE, NOTE, PAGE, SEGMENT, Family
 from tests.stores import BACKENDS, make
 
-FOREIGN = (SEGMENT, PAGE, BODY, MESSAGE, NOTE, JOURNAL)
+FOREIGN: tuple[Family, ...] = (SEGMENT, PAGE, BODY, MESSAGE, NOTE, JOURNAL)
 NAMES = ("origin", "fork", "grandchild")
 
 

@@ -335,7 +335,7 @@ def test_a_turn_reads_no_more_than_it_needs() -> None:
         ctx.render()
         ctx.assistant("answer")
     scans: list[str] = []
-    for name in ("scan", "members", "count_members"):
+    for name in ("scan", "members", "sum_members"):
         inner = getattr(storage, name)
 
         def counted(
@@ -358,3 +358,37 @@ def test_every_family_is_checked() -> None:
     assert set(FAMILIES) == {
         *(SEGMENT, PAGE, "body", JOURNAL, TALLY, PIN, MESSAGE, CALL, NOTE, ANCHOR, VECTOR, LAYOUT, "sheet"),
     }
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_page_in_a_wrong_place_is_never_left_out(backend: str, tmp_path: Path) -> None:
+    """A part of a folder is read only if all its children are in their places."""
+    storage = make(backend, tmp_path / "store")
+    ctx = quire.open(storage, "c")
+    ctx.pages.create_contents_page("A", "", "mem-0")
+    for number in range(6):
+        ctx.user(f"message {number}")
+        ctx.pages.create_detail_page(f"note {number}", "", "a note", "mem-1")
+    ctx.pages.move_page("mem-4", "mem-1", before="mem-2")
+    ctx.pages.archive("mem-6", cold=True)
+    assert quire.doctor(storage).healthy
+    reads: dict[str, tuple[str, Read]] = {
+        "the first": ("mem-2", lambda ctx: ctx.pages.children("mem-1", limit=1)),
+        "after a page": ("mem-3", lambda ctx: ctx.pages.children("mem-1", after="mem-2", limit=1)),
+        "for an agent": ("mem-7", lambda ctx: ctx.agent.children("mem-1", 0, 2)),
+        "cold": ("mem-6", lambda ctx: ctx.pages.children("mem-1", cold=True, limit=0)),
+        "the newest": ("usr-1", lambda ctx: ctx.pending_calls()),
+        "the last": ("usr-6", lambda ctx: ctx.pending_calls()),
+    }
+    for name, (index, read) in reads.items():
+        read(quire.open(storage, "c"))
+        record = storage.get("c", PAGE, ctx.pages._engine.state.key_of(index) or 0)
+        assert record is not None
+        for order in (bytes([record.order[0] ^ 1]) + record.order[1:], record.order[:-1], record.order + b"x"):
+            patch(storage, Put(PAGE, record.key, record.value, record.group, order))
+            with pytest.raises(Corrupt, match=f"page {index} is damaged"):
+                read(quire.open(storage, "c"))
+            assert not quire.doctor(storage).healthy, name
+        patch(storage, Put(PAGE, record.key, record.value, record.group, record.order))
+    assert quire.doctor(storage).healthy
+    storage.close()

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 import quire
 from quire import Library, PostgresStorage, SQLiteStorage, StorageFailure
+from quire.core.records import NO_MARK
 from quire.maintenance.doctor import Diagnosis, doctor
 from quire.search.indexing import scan_pages
 from quire.search.page_text import build_document
@@ -178,9 +179,8 @@ def test_pages_under_words_of_others_are_noticed_though_all_counts_are_right(pat
     index = storage.search("c")
     stands = index.state()
     assert stands is not None
-    pages = [page for page in scan_pages(storage, "c") if "eagle7" in build_document(storage, "c", page).body]
-    pages += [page for page in scan_pages(storage, "c") if "eagle8" in build_document(storage, "c", page).body]
-    one, two = (build_document(storage, "c", page) for page in pages)
+    every = [build_document(storage, "c", NO_MARK, page) for page in scan_pages(storage, "c", NO_MARK)]
+    one, two = (next(one for one in every if word in one.body) for word in ("eagle7", "eagle8"))
     index.update(stands, stands, [replace(one, key=two.key), replace(two, key=one.key)])
     storage.close()
     assert not doctor(path, contexts=["d"]).symptoms
@@ -259,13 +259,13 @@ def test_a_damage_that_a_reader_may_not_repair_is_told(path: Path) -> None:
 @pytest.mark.parametrize("code", ["search_outdated", "search_damaged"])
 def test_a_reader_who_would_repair_hears_what_is_wrong(path: Path, code: str) -> None:
     storage = SQLiteStorage(path)
-    index, pages = storage.search("c"), list(scan_pages(storage, "c"))
+    index, pages = storage.search("c"), list(scan_pages(storage, "c", NO_MARK))
     stands = index.state()
     assert stands is not None
     if code == "search_outdated":
         index.update(stands, stands, (), [pages[1].key])
     else:  # two pages with the same number of terms are exchanged
-        every = [build_document(storage, "c", page) for page in pages]
+        every = [build_document(storage, "c", NO_MARK, page) for page in pages]
         one, two = (one for one in every if {"eagle7", "eagle8"} & set(one.body))
         index.update(stands, stands, [replace(one, key=two.key), replace(two, key=one.key)])
     storage.close()

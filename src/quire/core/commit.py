@@ -5,6 +5,7 @@ changed and that the view shows unchanged until the next fold.
 """
 
 from collections.abc import Iterator, Mapping
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -24,6 +25,7 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    Tally,
     Touched,
     encode_body,
     encode_page,
@@ -70,7 +72,7 @@ class Changes:
         self._state = plan.state
         self.tally_of = plan.state.head.tally_of
         self.tally = plan.state.head.tally
-        self._deltas: dict[int, int] = {}
+        self._deltas: dict[int, Tally] = {}
         self._new_pages: list[int] = []
         self._last: dict[int, bytes] = {}
         for number, segment in plan.segments.items():
@@ -223,27 +225,30 @@ class Changes:
 
     def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
         if isinstance(page, PageRecord) and page.parent is not None:
-            self._deltas[page.parent] = self._deltas.get(page.parent, 0) + (0 if page.is_cold else by)
+            count, orders = self._deltas.get(page.parent, Tally())
+            if not page.is_cold:
+                count, orders = count + by, orders + by * crc32(page.rank)
+            self._deltas[page.parent] = Tally(count, orders)
             if by > 0:
                 self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
 
     def _tallies(self) -> None:
         for key, delta in self._deltas.items():
             known = self._plan.stored_folder(key)
-            count = known.children + delta
+            tally = known.tally.plus(*delta)
             last = max(known.last or b"", self._last.get(key, b"")) or None
-            self.folders[key] = Folder(count, last)
+            self.folders[key] = Folder(tally, last)
             if key == self.tally_of:
-                self.tally = count
-            elif delta and len(self._deltas) == 1:  # the head keeps this folder's count from now on
+                self.tally = tally.pack()
+            elif any(delta) and len(self._deltas) == 1:  # the head keeps this folder's count from now on
                 if self.tally_of >= 0:
                     self._write_tally(self.tally_of, self.tally)
-                self.tally_of, self.tally = key, count
-            elif delta:
-                self._write_tally(key, count)
+                self.tally_of, self.tally = key, tally.pack()
+            elif any(delta):
+                self._write_tally(key, tally.pack())
 
-    def _write_tally(self, key: int, count: int) -> None:
-        self.writes.append(Put(TALLY, key, encode_record(key, count, self._mark)) if count else Delete(TALLY, key))
+    def _write_tally(self, key: int, tally: int) -> None:
+        self.writes.append(Put(TALLY, key, encode_record(key, tally, self._mark)) if tally else Delete(TALLY, key))
 
     def _pin(self, key: int, old: PageRecord | Gone | None, page: PageRecord | Gone) -> None:
         was = isinstance(old, PageRecord) and old.header.pinned

@@ -7,6 +7,7 @@ change and names the pages and notes that the change touched. The head counts re
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from quire.core.derived_records import VECTOR_STATE, VectorState, decode_layout, decode_sheet, decode_vector
 from quire.core.records import (
@@ -27,6 +28,7 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    Tally,
     call_keys,
     decode_body,
     decode_call,
@@ -121,7 +123,7 @@ class RecordCheck:
         self._touched: dict[tuple[Family, int], int] = {}
         """The last entries that changed them, according to the journal."""
         self._pages: Counter[int] = Counter()
-        self._children: Counter[int] = Counter()
+        self._children: dict[int, Tally] = {}
         self._pinned: set[int] = set()
         self._tallies: dict[int, int] = {}
         self._gaps: list[tuple[int, int]] = []
@@ -209,9 +211,14 @@ class RecordCheck:
         if head.tally_of >= 0:
             self._tallies[head.tally_of] = head.tally
         for key in self._tallies.keys() | self._children.keys():
-            counted, children = self._tallies.get(key, 0), self._children[key]
-            if counted != children and (key in self._tallies or key not in self._found[TALLY]):
-                self._report(TALLY, key, f"it counts {counted} children, not {children}.", derived=True)
+            counted = Tally.unpack(self._tallies.get(key, 0))
+            found = self._children.get(key, Tally())
+            is_read = key in self._tallies or key not in self._found[TALLY]
+            if is_read and counted.children != found.children:
+                text = f"it counts {counted.children} children, not {found.children}."
+                self._report(TALLY, key, text, derived=True)
+            elif is_read and counted.orders not in (0, found.orders):
+                self._report(TALLY, key, "its sum of the places of the children is wrong.", derived=True)
         for key in self._pinned ^ self._found[PIN]:
             self._report(PIN, key, "its pin and the list of pins disagree.", derived=True)
         for key in self.wrong_calls():
@@ -258,7 +265,7 @@ class RecordCheck:
         if page.header.body:
             self._needed[BODY][page.header.body] = (PAGE, page.key)
         if page.parent is not None and not page.is_cold:
-            self._children[page.parent] += 1
+            self._children[page.parent] = self._children.get(page.parent, Tally()).plus(1, crc32(page.rank))
         if page.header.pinned:
             self._pinned.add(page.key)
 

@@ -6,7 +6,7 @@ if they differ, it calls these functions. A context that another writer changed 
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from quire.core.records import (
@@ -21,6 +21,7 @@ from quire.core.records import (
     HeadRecord,
     NoteRecord,
     PageRecord,
+    Tally,
     decode_entry,
     decode_head,
     decode_page,
@@ -52,7 +53,8 @@ class Counted(Protocol):
     def index(self, key: int) -> str: ...
     def page(self, key: int) -> PageRecord | Gone | None: ...
     def note(self, key: int) -> NoteRecord | None: ...
-    def tally(self, key: int) -> int: ...
+    def tally(self, key: int) -> Tally: ...
+    def members(self, folder: int) -> Iterator[PageRecord]: ...
     def is_at(self, head: Head | None) -> bool: ...
     def outdated_error(self) -> QuireError | None: ...
     def damage_error(self, text: str) -> QuireError: ...
@@ -102,17 +104,27 @@ def count_records(state: Counted) -> Counts:
 
 
 def check_folder(state: Counted, key: int) -> None:
-    """Raise `Corrupt` if a child of a folder is missing. A storage that cannot count does not lose single records."""
+    """Raise `Corrupt` if a child of a folder is missing or not in its place.
+
+    A storage that cannot count does not lose single records.
+    """
     storage = state.near
     if isinstance(storage, SupportsCount):
-        check_children(state, key, storage.count_members(state.context, PAGE, key))
+        count, orders = storage.sum_members(state.context, PAGE, key)
+        tally = state.tally(key)
+        if tally.orders not in (0, orders) and not state.outdated_error():
+            for _ in state.members(key):  # names the page
+                pass
+            raise _corrupt(state, f"tally record {key} is wrong: the places below {state.index(key)!r}.", _REPAIR)
+        check_children(state, key, count, tally.children)
 
 
-def check_children(state: Counted, folder: int, count: int) -> None:
+def check_children(state: Counted, folder: int, count: int, counted: int | None = None) -> None:
     """Raise `Corrupt` if a folder does not have `count` children (-1: one or more). It remembers a right count."""
-    counted = state.child_counts.get(folder)
     if counted is None:
-        counted = state.tally(folder)
+        counted = state.child_counts.get(folder)
+    if counted is None:
+        counted = state.tally(folder).children
     if count == counted:
         state.child_counts[folder] = count
         return

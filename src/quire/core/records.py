@@ -9,7 +9,7 @@ Structs are stored as arrays: a field may be appended with a default, never move
 """
 
 from collections.abc import Collection
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -185,6 +185,31 @@ class Counts(Struct, frozen=True, array_like=True, gc=False):
     checkpoints: int = 0
 
 
+class Tally(NamedTuple):
+    """The number of children of a folder, and the sum of their orders (see `sum_orders`); 0 if it is not known.
+
+    It is stored as one number. Older quires stored only the number of children.
+    """
+
+    children: int = 0
+    orders: int = 0
+
+    @classmethod
+    def unpack(cls, stored: int) -> "Tally":
+        """Return the tally that is stored as this number."""
+        return cls(stored & 0xFFFFFFFF, stored >> 32)
+
+    def pack(self) -> int:
+        """Return the number to store."""
+        return self.orders << 32 | self.children
+
+    def plus(self, children: int, orders: int) -> "Tally":
+        """Return the tally with further children. If the sum was not known before, it is not known afterwards."""
+        is_known = self.orders or not self.children
+        count = self.children + children
+        return Tally(count, (self.orders + orders) & 0xFFFFFFFF if is_known and count else 0)
+
+
 class Origin(Struct, frozen=True, array_like=True, gc=False):
     """A context that a fork comes from: its mark, its last entry before the fork, and its next body at that moment."""
 
@@ -196,7 +221,7 @@ class Origin(Struct, frozen=True, array_like=True, gc=False):
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     """The head of a context. Its counters are never undone, so numbers are never reused.
 
-    `tally` is the number of children of the folder `tally_of`, the one last changed: appending to one folder writes no
+    `tally` is the packed `Tally` of the folder `tally_of`, the one last changed: appending to one folder writes no
     tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
     distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the

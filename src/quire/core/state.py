@@ -29,6 +29,7 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    Tally,
     decode_body,
     decode_call,
     decode_deferred_change,
@@ -80,13 +81,13 @@ def numbers_used_up(segment_id: str) -> InvalidOperation:
 
 
 class Folder(NamedTuple):
-    """The data for appending to a folder: the number of its children and the highest rank ever used in it."""
+    """The data for appending to a folder: its children, and the highest rank ever used in it."""
 
-    children: int
+    tally: Tally
     last: bytes | None
 
 
-EMPTY_FOLDER: Final = Folder(0, None)
+EMPTY_FOLDER: Final = Folder(Tally(), None)
 
 
 class State(Reader):
@@ -153,6 +154,8 @@ class State(Reader):
         """The number of children of folders of which no child is missing."""
         self.whole_segments: set[int] = set()
         """Segments of which no page is missing."""
+        self._read_segments: set[int] = set()
+        """Segments of which all pages were read and are in their places."""
 
     @property
     def counters(self) -> Sequence[Counter]:
@@ -218,8 +221,11 @@ class State(Reader):
             missing.check_folder(self, key)
 
     def check_segment(self, number: int) -> None:
-        """Raise `Corrupt` if a page of a segment is missing, also one that is cold or was removed."""
-        missing.check_segment(self, number)
+        """Raise `Corrupt` if a page of a segment is missing or not in its place, also one that is cold."""
+        if number not in self._read_segments:
+            for _ in self.segment_pages(number):
+                pass
+            self._read_segments.add(number)
 
     def damage_error(self, text: str) -> QuireError:
         return self.outdated_error() or self._corrupt(text)
@@ -282,10 +288,10 @@ class State(Reader):
         found = self._folders.get(key)
         if found is None:
             last, cold = self._last_rank(key), self._last_rank(key | COLD_GROUP)
-            count = self.tally(key)
-            if bool(count) is (last is None):
+            tally = self.tally(key)
+            if bool(tally.children) is (last is None):
                 missing.check_children(self, key, 0 if last is None else -1)
-            found = Folder(count, max(last or b"", cold or b"") or None)
+            found = Folder(tally, max(last or b"", cold or b"") or None)
             self._keep_folder(key, found)
         else:
             self._folders.move_to_end(key)
@@ -304,7 +310,7 @@ class State(Reader):
     def child_count(self, key: int) -> int:
         """Return a folder's number of children."""
         found = self._folders.get(key)
-        count = self.tally(key) if found is None else found.children
+        count = (self.tally(key) if found is None else found.tally).children
         if not count and found is None and next(self.members(key), None) is not None:
             missing.check_children(self, key, -1)
         return count
@@ -522,7 +528,7 @@ class State(Reader):
             page = pages.get(key)
             is_new = isinstance(page, PageRecord) and page.header.born == version
             if is_new or key in self.child_counts:
-                self.child_counts[key] = folder.children
+                self.child_counts[key] = folder.tally.children
         conversation = self.conversation()
         for key, page in pages.items():
             self._keep_page(key, page)
@@ -561,12 +567,12 @@ class State(Reader):
         """Return True if this is the state of that head."""
         return (head.version, head.value) == (self.version, self.head_value) if head else self.version == 0
 
-    def tally(self, key: int) -> int:
-        """Return the stored number of children of a folder."""
+    def tally(self, key: int) -> Tally:
+        """Return the stored number of children of a folder, and the sum of their orders."""
         if key == self.head.tally_of:
-            return self.head.tally
+            return Tally.unpack(self.head.tally)
         record = self.near.get(self.context, TALLY, key)
-        return self._decode(decode_tally, key, record.value) if record else 0
+        return Tally.unpack(self._decode(decode_tally, key, record.value)) if record else Tally()
 
     def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
         if isinstance(page, PageRecord) and page.header.pinned:

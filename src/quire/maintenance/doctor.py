@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from time import sleep
 from typing import NamedTuple
+from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from quire.core.integrity import RecordCheck, read_records
 from quire.core.records import (
     PAGE_CODE,
     PageRecord,
+    Tally,
     decode_deferred_change,
     decode_entry,
     decode_head,
@@ -360,17 +362,17 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
     If a vector is missing or cannot be read, all vectors are deleted; the next semantic search creates them. The same
     holds for layouts and sheets, and the next fold.
     """
-    children: dict[int, int] = {}
+    children: dict[int, Tally] = {}
     pinned: set[int] = set()
     for page in state.segment_pages():
         if page.parent is not None and not page.is_cold:
-            children[page.parent] = children.get(page.parent, 0) + 1
+            children[page.parent] = children.get(page.parent, Tally()).plus(1, crc32(page.rank))
         if page.header.pinned:
             pinned.add(page.key)
     writes: list[Write] = []
     for family in _DERIVED:
         writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
-    writes += [Put(TALLY, key, encode_record(key, count, state.mark)) for key, count in children.items()]
+    writes += [Put(TALLY, key, encode_record(key, tally.pack(), state.mark)) for key, tally in children.items()]
     writes += [Put(PIN, key, b"") for key in sorted(pinned)]
     damaged: set[str] = set()
     head = Head(state.version, state.head_value)

@@ -6,12 +6,13 @@ backend cannot do atomically. Any backend can run the conformance suite `quire.t
 The `Supports…` protocols are optional abilities. A caller checks for one with `isinstance`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar, cast, get_args, runtime_checkable
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -246,10 +247,10 @@ class SupportsPrefetch(Protocol):
 
 @runtime_checkable
 class SupportsCount(Protocol):
-    """A storage of single records, which can be lost one by one, and which counts the records of a group quickly."""
+    """A storage of single records, which can be lost one by one, and which reads the orders of a group quickly."""
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
-        """Return the number of records of a group."""
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
+        """Return the number of records of a group, and the sum of their orders (see `sum_orders`)."""
 
 
 @runtime_checkable
@@ -318,6 +319,12 @@ def read_snapshot(storage: Storage, context: str, read: Callable[[Storage], T]) 
 def list_contexts(storage: Storage, after: str = "") -> Iterator[str]:
     """Yield the names of the contexts greater than `after`, without those that hold leases. Streams."""
     return (name for name in storage.contexts(after) if not name.startswith(RESERVED))
+
+
+def sum_orders(orders: Iterable[bytes]) -> tuple[int, int]:
+    """Return the number of orders, and the sum of their checksums with 32 bits."""
+    sums = list(map(crc32, orders))
+    return len(sums), sum(sums) & 0xFFFFFFFF
 
 
 def conflict(context: str, head: Head | None, expect: int) -> Conflict:

@@ -33,6 +33,7 @@ from quire.storage.base import (
     check_families,
     conflict,
     fork_by_copy,
+    sum_orders,
 )
 
 V = TypeVar("V")
@@ -121,9 +122,9 @@ class Table(Generic[V]):
             after = slots[position]
             yield after[1], rows[after[1]]
 
-    def count_members(self, family: Family, group: int) -> int:
-        """Return the number of rows of a group."""
-        return len(self._groups.get((family, group), ()))
+    def sum_members(self, family: Family, group: int) -> tuple[int, int]:
+        """Return the number of rows of a group, and the sum of their orders."""
+        return sum_orders(order for order, _ in self._groups.get((family, group), ()))
 
     def _remove_from_group(self, family: Family, key: int, old: Row[V]) -> None:
         if old.group is not None and (slots := self._groups.get((family, old.group))) is not None:
@@ -187,10 +188,10 @@ class MemoryStorage:
         if found:
             yield from stream_records(found[1].members(family, group, after, reverse=reverse), self._lock)
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
             found = self._find(context)
-            return found[1].count_members(family, group) if found else 0
+            return found[1].sum_members(family, group) if found else (0, 0)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)
@@ -305,5 +306,5 @@ class PrefetchReader:
             return self._storage.members(context, family, group, after=after, reverse=reverse)
         return starmap(row_record, self._table.members(family, group, after, reverse=reverse))
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
-        return self._table.count_members(family, group)
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
+        return self._table.sum_members(family, group)

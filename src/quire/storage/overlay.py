@@ -28,6 +28,7 @@ from quire.storage.base import (
     check_families,
     conflict,
     snapshot_of,
+    sum_orders,
 )
 from quire.storage.memory import Row, Table, row_record, stream_records
 
@@ -95,8 +96,8 @@ class OverlayStorage:
 
         return self._merge_records(family, lower, own_rows, _slot, reverse)
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
-        return sum(1 for _ in self.members(context, family, group))
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
+        return sum_orders(record.order for record in self.members(context, family, group))
 
     def commit(self, context: str, commit: Commit) -> None:
         if context != self.context:

@@ -21,7 +21,9 @@ from quire.storage.base import (
     Put,
     Record,
     Storage,
+    SupportsCount,
     Write,
+    sum_orders,
 )
 from quire.testing.case import HEAD, StorageCase, contents, grouped, keys_of, pages, refused, write
 
@@ -290,6 +292,9 @@ class OrderRules(StorageCase):
         assert [record.order for record in storage.members("c", PAGE, 3, reverse=True)] == _ORDERS[::-1]
         assert keys_of(storage.members("c", PAGE, 4)) == [900]
         assert keys_of(storage.members("c", PAGE, 5)) == []
+        if isinstance(storage, SupportsCount):
+            assert storage.sum_members("c", PAGE, 3) == sum_orders(_ORDERS)
+            assert storage.sum_members("c", PAGE, 5) == storage.sum_members("nothing", PAGE, 3) == (0, 0)
 
     def test_equal_orders_are_sorted_by_key(self) -> None:
         storage = self.open()

@@ -104,9 +104,9 @@ class FileStorage:
         log = self._open(context)
         return self._stream(log, log.table.members(family, group, after, reverse=reverse)) if log else iter(())
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         log = self._open(context)
-        return log.table.count_members(family, group) if log else 0
+        return log.table.sum_members(family, group) if log else (0, 0)
 
     def commit(self, context: str, commit: Commit) -> None:
         folder = self._folder(context)

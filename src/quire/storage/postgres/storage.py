@@ -31,6 +31,7 @@ from quire.storage.base import (
     check_context_name,
     check_durability,
     conflict,
+    sum_orders,
 )
 from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
 from quire.storage.postgres.address import Address, parse
@@ -72,7 +73,7 @@ _BULK: Final = f"""SELECT version, head, family, key, value, grp, ord FROM {{q}}
         SELECT count(*) <= {_MAX_BULK_RECORDS} AND coalesce(sum(octet_length(value)), 0) <= {_MAX_BULK_BYTES}
         FROM (SELECT value FROM {{q}}.record WHERE record.context = context.id LIMIT {_MAX_BULK_RECORDS + 1}) AS few)"""
 """All records of a context with its head, unless it is large, shares records, or hides records that forks read."""
-_COUNT: Final = "SELECT count(*) FROM {q}.record WHERE context = %s AND grp = %s AND family = %s"
+_ORDERS: Final = "SELECT ord FROM {q}.record WHERE context = %s AND grp = %s AND family = %s"
 _FAMILIES: Final = {code: family for family, code in CODES.items()}
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 1 << 20
@@ -208,9 +209,9 @@ class PostgresStorage:
             limit = min(max(limit * 32, 64), _BATCH)
             after = (rows[-1][3], rows[-1][0])
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
-        rows = self._session.read(_COUNT, (self._number(context), group, CODES[family]))
-        return int(rows[0][0])
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
+        rows = self._session.read(_ORDERS, (self._number(context), group, CODES[family]))
+        return sum_orders(row[0] for row in rows)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_context_name(context)

@@ -32,6 +32,7 @@ from quire.storage.base import (
     check_context_name,
     check_durability,
     conflict,
+    sum_orders,
 )
 from quire.storage.paths import check_path
 from quire.storage.sqlite.forks import ForkSharing
@@ -188,10 +189,11 @@ class SQLiteStorage:
             limit = min(max(limit * 32, 64), _CHUNK)
             after = (rows[-1][3], rows[-1][0] & MAX_KEY)
 
-    def count_members(self, context: str, family: Family, group: int) -> int:
+    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
             place = self._number(context) << GROUP_BITS | group
-            return int(self._db.execute(f"SELECT count(*) FROM {family} WHERE grp = ?", (place,)).get)
+            rows = self._db.execute(f"SELECT ord FROM {family} WHERE grp = ?", (place,))
+            return sum_orders(row[0] for row in rows)
 
     def commit(self, context: str, commit: Commit) -> None:
         with self._lock:
