@@ -43,8 +43,9 @@ class Spans(NamedTuple):
 
     @property
     def has_tools(self) -> bool:
-        """Whether the request has tools."""
-        return len(self.tools.strip(b"[] \r\n\t")) > 0 and self.tools != b"null"
+        """Whether the request has tools. Codex sends them as the first item of its input."""
+        is_listed = len(self.tools.strip(b"[] \r\n\t")) > 0 and self.tools != b"null"
+        return is_listed or any(_block_type(Raw(item)) == "additional_tools" for item in self.items[:1])
 
 
 def split_request(body: bytes, protocol: Protocol) -> Spans | None:
