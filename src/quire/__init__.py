@@ -115,7 +115,12 @@ _NAMES_BY_MODULE = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 __all__ = [name for name in sorted(_MODULE_OF) if name != "open"]  # `import *` keeps Python's own open
-_SUBMODULES = {"aio": "quire.aio", "embedders": "quire.search.embedders"}
+_SUBMODULES = {
+    "aio": "quire.aio",
+    "embedders": "quire.search.embedders",
+    "metrics": "quire.metrics",
+    "otel": "quire.otel",
+}
 
 
 def __getattr__(name: str) -> Any:

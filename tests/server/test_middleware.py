@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 import quire.server
+from quire import metrics
 from quire.server.http_server import RunningServer
 from quire.server.middleware import AccessMiddleware, Metrics
-from tests.server.conftest import TOKEN, Api, check_headers
+from tests.server.conftest import TOKEN, Api, Talk, check_headers
 
 RIGHT, WRONG = "right", "wrong"
 TOKENS = {
@@ -254,3 +255,18 @@ def test_requests_are_counted(api: Api) -> None:
     refused = figure('quire_http_refused_total{why="unauthorized"}')
     api.client.get("/metrics", headers={"Authorization": "Bearer no"})
     assert figure('quire_http_refused_total{why="unauthorized"}') == refused + 1
+
+
+def test_the_metrics_of_the_process_are_added_when_they_are_counted(api: Api, talk: Talk) -> None:
+    before = api.ask("GET", "/metrics", 200)
+    assert "quire_render_seconds" not in before.text
+    assert before.headers["content-type"] == metrics.CONTENT_TYPE
+    metrics.start()
+    try:
+        api.get(f"{talk.path}/view")
+        text = api.ask("GET", "/metrics", 200).text
+    finally:
+        metrics.stop()
+    assert "\nquire_render_seconds_count 1\n" in text
+    assert '\nquire_http_requests_total{method="GET",route="/metrics",status="200"} ' in text
+    assert "\nquire_requests_running 1\n" in text

@@ -23,6 +23,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.staticfiles import StaticFiles
 
 import quire
+from quire import metrics
 from quire.errors import Conflict, InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server.change_stream import ChangeStream
@@ -147,7 +148,7 @@ class Service:
         except Conflict:
             if not route.retries:
                 raise
-            self.metrics.retried += 1
+            self.metrics.add("quire_conflicts_retried_total")
             return msgspec.json.encode(route.call(self.pool, path, given))
 
     # Handlers that routes name
@@ -161,8 +162,9 @@ class Service:
         return Response(self._document, media_type=JSON)
 
     async def _get_metrics(self, path: dict[str, str], query: Any) -> Response:
-        text = self.metrics.text(listeners=len(self.changes), contexts_open=len(self.pool))
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        self.metrics.set("quire_listeners", len(self.changes))
+        self.metrics.set("quire_contexts_open", len(self.pool))
+        return Response(self.metrics.text() + metrics.text(), media_type=metrics.CONTENT_TYPE)
 
     async def _get_events(self, path: dict[str, str], query: Any) -> Response:
         listener = await self.changes.listen(path.get("c"), getattr(query, "after", None))

@@ -5,19 +5,17 @@
 
 import asyncio
 import logging
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from http import HTTPStatus
 from time import perf_counter
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.metrics import Family, Registry
 from quire.server.access import AccessCheck
 from quire.server.responses import HttpError
 
-_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
     " base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
@@ -34,57 +32,27 @@ _HEADERS = {
 _log = logging.getLogger("quire.server")
 
 
-class Metrics:
-    """Counters for Prometheus. They are used on the event loop only, so no lock is needed."""
+_FAMILIES = {
+    "quire_http_requests_total": Family("counter", "Answered requests."),
+    "quire_http_refused_total": Family("counter", "Refused requests."),
+    "quire_conflicts_retried_total": Family("counter", "Changes retried after a conflict."),
+    "quire_http_request_seconds": Family("histogram", "Response times."),
+    "quire_requests_running": Family("gauge", "Requests that are answered now."),
+    "quire_listeners": Family("gauge", "Listeners to changes now."),
+    "quire_contexts_open": Family("gauge", "Open contexts now."),
+}
+
+
+class Metrics(Registry):
+    """The metrics of one server, in addition to those of the process."""
 
     def __init__(self) -> None:
-        self.running = 0
-        self.retried = 0
-        self.refused: Counter[str] = Counter()
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._buckets: dict[str, list[int]] = {}
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        super().__init__(_FAMILIES)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        self._requests[method, route, status] += 1
-        buckets = self._buckets.setdefault(route, [0] * (len(_BOUNDS) + 1))
-        buckets[bisect_left(_BOUNDS, seconds)] += 1
-        self._seconds[route] += seconds
-
-    def text(self, **gauges: int) -> str:
-        """Return all metrics in Prometheus format, with the given gauges."""
-        return "\n".join([*self._lines(), *_gauges(requests_running=self.running, **gauges), ""])
-
-    def _lines(self) -> Iterator[str]:
-        yield from _head("quire_http_requests_total", "counter", "Answered requests.")
-        for (method, route, status), number in sorted(self._requests.items()):
-            labels = f'method="{method}",route="{route}",status="{status}"'
-            yield f"quire_http_requests_total{{{labels}}} {number}"
-        yield from _head("quire_http_refused_total", "counter", "Refused requests.")
-        for why, number in sorted(self.refused.items()):
-            yield f'quire_http_refused_total{{why="{why}"}} {number}'
-        yield from _head("quire_conflicts_retried_total", "counter", "Changes retried after a conflict.")
-        yield f"quire_conflicts_retried_total {self.retried}"
-        yield from _head("quire_http_request_seconds", "histogram", "Response times.")
-        for route, buckets in sorted(self._buckets.items()):
-            below = 0
-            for bound, number in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
-                below += number
-                yield f'quire_http_request_seconds_bucket{{route="{route}",le="{bound}"}} {below}'
-            yield f'quire_http_request_seconds_sum{{route="{route}"}} {self._seconds[route]:.6f}'
-            yield f'quire_http_request_seconds_count{{route="{route}"}} {below}'
-
-
-def _gauges(**values: int) -> Iterator[str]:
-    for name, value in values.items():
-        yield from _head(f"quire_{name}", "gauge", f"{name.replace('_', ' ').capitalize()} now.")
-        yield f"quire_{name} {value}"
-
-
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} {kind}"
+        self.add("quire_http_requests_total", method=method, route=route, status=status)
+        self.add("quire_http_request_seconds", seconds, route=route)
 
 
 class AccessMiddleware:
@@ -126,17 +94,17 @@ class AccessMiddleware:
                 headers["cache-control"] = "no-cache" if is_page else "no-store"
             await send(message)
 
-        self._metrics.running += 1
+        self._metrics.add("quire_requests_running")
         try:
             refused = self._refusal(scope)
             if refused is not None:
-                self._metrics.refused[refused.code] += 1
+                self._metrics.add("quire_http_refused_total", why=refused.code)
                 await refused.response()(scope, receive, send_with_headers)
             else:
                 _use_encoded_path(scope)
                 await self._app(scope, self._limit_body(receive), send_with_headers)
         finally:
-            self._metrics.running -= 1
+            self._metrics.add("quire_requests_running", -1)
             seconds = perf_counter() - start
             route = scope.get("quire.route") or ("/static" if is_page else "none")
             self._metrics.count(scope["method"], route, status, seconds)

@@ -29,6 +29,7 @@ def serve_inspector(
 
     With `context` the inspector opens that context. The options are those of `quire.server.start`.
     """
+    from quire import metrics
     from quire.server import serve
 
     def ready(running: "RunningServer") -> None:
@@ -50,7 +51,11 @@ def serve_inspector(
 
             webbrowser.open(running.url + target)
 
-    serve(where, ready=ready, **options)
+    metrics.start()
+    try:
+        serve(where, ready=ready, **options)
+    finally:
+        metrics.stop()
 
 
 def _has_browser() -> bool:
