@@ -606,3 +606,14 @@ def test_a_read_waits_for_a_locked_table_no_longer_than_it_may(db: psycopg.Conne
             impatient.head("c")
     assert impatient.head("c") == Head(1, HEAD)
     impatient.close()
+
+
+def test_a_record_that_exists_against_the_hint_is_replaced(storage: PostgresStorage) -> None:
+    storage.commit("c", Commit(0, 1, HEAD, [Put(PAGE, 1, b"old", 2, b"a", is_new=True)]))
+    storage.commit("c", Commit(1, 2, HEAD, [Put(PAGE, 1, b"new", 3, b"b", is_new=True), Put(BODY, 1, b"1")]))
+    storage.commit("c", Commit(2, 3, HEAD, [Put(PAGE, key, b"newer", is_new=True) for key in range(30)]))
+    storage.commit("c", Commit(3, 4, HEAD, [Put(PAGE, 1, b"newest", is_new=True), Put(JOURNAL, 4, b"4", is_new=True)]))
+    assert [record.value for record in storage.scan("c", PAGE)] == [b"newer", b"newest", *[b"newer"] * 28]
+    assert storage.head("c") == Head(4, HEAD)
+    with pytest.raises(Conflict):
+        storage.commit("c", Commit(1, 2, HEAD, [Put(PAGE, 1, b"late", is_new=True)]))

@@ -17,6 +17,7 @@ import quire
 from quire import Conflict, EstimateCounter, PostgresStorage, QuireError, StorageFailure
 from quire.errors import OutcomeUnknown
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Head, Put
+from quire.storage.postgres.connection import Db
 from tests.servers.postgres import Server, new_server
 from tests.servers.postgres_proxy import CuttingProxy, PoolingProxy
 
@@ -108,12 +109,17 @@ def answer_lost(storage: PostgresStorage, then: Callable[[], object] = lambda: N
     real = pool.take
 
     class Losing:
-        def __init__(self, db: psycopg.Connection[Any]) -> None:
+        def __init__(self, db: Db) -> None:
             self._db = db
 
         def execute(self, *values: Any, **options: Any) -> Any:
-            done = self._db.execute(*values, **options)
-            if "commit_id" not in values[0]:
+            return self._lose(self._db.execute(*values, **options), values[0])
+
+        def run(self, sql: Any) -> Any:
+            return self._lose(self._db.run(sql), sql[0])
+
+        def _lose(self, done: Any, text: str) -> Any:
+            if "commit_id" not in text:
                 return done
             lost.append(1)
             self._db.close()

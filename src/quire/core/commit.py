@@ -80,10 +80,10 @@ class Changes:
         for key, page in plan.pages.items():
             self._page(key, page)
         for key, text in plan.bodies.items():
-            self.writes.append(Put(BODY, key, encode_body(key, text, mark)))
+            self.writes.append(Put(BODY, key, encode_body(key, text, mark), is_new=True))
         for number, message in plan.messages.items():
             value = encode_record(number, message, mark)
-            self.writes.append(Put(MESSAGE, number, value))
+            self.writes.append(Put(MESSAGE, number, value, is_new=True))
             self.messages[number] = (message, len(value))
         for key, pages in plan.calls.items():
             self.writes.append(Put(CALL, key, encode_record(key, pages, mark)))
@@ -216,7 +216,8 @@ class Changes:
             self.writes.append(Put(PAGE, key, encode_record(key, page, self._mark)))
             return
         header, group = page.header, page.group
-        self.writes.append(Put(PAGE, key, encode_page(key, header, group, page.rank, self._mark), group, page.rank))
+        value = encode_page(key, header, group, page.rank, self._mark)
+        self.writes.append(Put(PAGE, key, value, group, page.rank, is_new=True))
         self._tally(page, +1)
         if header.folder and key in self._plan.new_keys:
             self.folders[key] = EMPTY_FOLDER

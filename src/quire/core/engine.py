@@ -247,7 +247,7 @@ class Engine:
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark)))
+        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark), is_new=True))
         head_value = encode_record(0, head)
         commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
         self._write(state.storage, commit, entry)

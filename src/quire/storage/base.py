@@ -73,13 +73,17 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """Write a whole record, new or existing."""
+    """Write a whole record, new or existing.
+
+    `is_new` is a hint: the writer knows no record with this key. A backend that uses it replaces a record all the same.
+    """
 
     family: Family
     key: int
     value: bytes
     group: int | None = None
     order: bytes = b""
+    is_new: bool = False
 
 
 class Patch(Struct, frozen=True, gc=False):

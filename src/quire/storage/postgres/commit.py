@@ -12,37 +12,54 @@ from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
 from quire.storage.base import FAMILIES, IMMUTABLE, Commit, Family, Patch, Put, Write
+from quire.storage.postgres.encoding import (
+    ARRAYS,
+    BYTEA,
+    INT2,
+    INT8,
+    TEXT,
+    Sql,
+    Value,
+    pack_array,
+    pack_int2,
+    pack_int8,
+)
 from quire.storage.postgres.schema import CODES
 
-_MAX_INLINE_ROWS = 24
+_MAX_INLINE_ROWS = 8
 """Up to this number, rows are parameters of their own, which PostgreSQL plans and runs faster than arrays."""
 _MAX_BYTES = 64 << 20
 _MAX_ROWS = 20_000
 """Larger commits become several statements in one transaction: PostgreSQL rejects messages above one gigabyte."""
 
-_LIMITS: Final = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', %s, true) AS lock{full})"
+# In these texts, `?` is the place of a value.
+_LIMITS: Final = "limits AS MATERIALIZED (SELECT set_config('lock_timeout', ?, true) AS lock{full})"
 _FULL: Final = ", set_config('synchronous_commit', 'on', true) AS sync"
 _CREATE: Final = """moved AS (INSERT INTO {q}.context (tenant, name, version, head, commit_id)
-    SELECT %s, %s, %s::bigint, %b::bytea, %b::bytea{limited}
+    SELECT ?, ?, ?, ?, ?{limited}
     ON CONFLICT DO NOTHING RETURNING id)"""
-_MOVE: Final = """moved AS (UPDATE {q}.context SET version = %s, head = %b, commit_id = %b{limited}
-    tenant = %s AND name = %s AND version = %s{seen} RETURNING id)"""
-_MOVED: Final = "moved AS (SELECT id FROM {q}.context WHERE tenant = %s AND name = %s AND commit_id = %b)"
+_CREATE_TYPES: Final = (TEXT, TEXT, INT8, BYTEA, BYTEA)
+_MOVE: Final = """moved AS (UPDATE {q}.context SET version = ?, head = ?, commit_id = ?{limited}
+    tenant = ? AND name = ? AND version = ?{seen} RETURNING id)"""
+_MOVE_TYPES: Final = (INT8, BYTEA, BYTEA, TEXT, TEXT, INT8)
+_MOVED: Final = "moved AS (SELECT id FROM {q}.context WHERE tenant = ? AND name = ? AND commit_id = ?)"
 """The context, if this commit moved its head earlier in the same transaction."""
+_MOVED_TYPES: Final = (TEXT, TEXT, BYTEA)
 _PUT: Final = """put AS (INSERT INTO {q}.record (context, family, key, grp, ord, value)
-    SELECT id, new.family, new.key, nullif(new.grp, -1), new.ord, new.value FROM moved, {rows}
-    ON CONFLICT (context, family, key) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value)"""
+    SELECT id, new.* FROM moved, {rows}{replace})"""
+_REPLACE: Final = """
+    ON CONFLICT (context, family, key) DO UPDATE SET grp = excluded.grp, ord = excluded.ord, value = excluded.value"""
 _PATCH: Final = """patched AS (UPDATE {q}.record SET value = new.value FROM moved, {rows}
     WHERE record.context = moved.id AND record.family = new.family AND record.key = new.key)"""
 _DELETE: Final = """deleted AS (DELETE FROM {q}.record USING moved, {rows}
     WHERE record.context = moved.id AND record.family = new.family AND record.key = new.key)"""
-_TYPES: Final = {"family": "smallint", "key": "bigint", "grp": "bigint", "ord": "bytea", "value": "bytea"}
+_COLUMNS: Final = {"family": INT2, "key": INT8, "grp": INT8, "ord": BYTEA, "value": BYTEA}
+_NAMES: Final = {INT2: "smallint", INT8: "bigint", BYTEA: "bytea"}
+_PACKED_CODES: Final = {code: pack_int2(code) for code in CODES.values()}
 
 _IMMUTABLE_CODES: Final = frozenset(CODES[family] for family in IMMUTABLE)
 
 Row = tuple[Any, ...]
-Sql = tuple[str, list[Any]]
-"""A statement and its values."""
 
 
 class Changes(Struct):
@@ -52,6 +69,8 @@ class Changes(Struct):
     patches: list[Row]
     deletes: list[Row]
     erased: list[tuple[Family, int]]
+    is_new: bool = False
+    """True if no record exists that is put. Plain inserts are quicker."""
 
     @property
     def size(self) -> int:
@@ -76,15 +95,15 @@ def merge_writes(writes: Sequence[Write]) -> Changes:
         if not isinstance(write, Patch) or before is None or isinstance(before, Patch):
             last[record] = write
         elif isinstance(before, Put):
-            last[record] = Put(write.family, write.key, write.value, before.group, before.order)
-    changes = Changes([], [], [], [])
+            last[record] = Put(write.family, write.key, write.value, before.group, before.order, before.is_new)
+    changes = Changes([], [], [], [], is_new=True)
     for write in last.values():
         code = CODES.get(write.family)
         if code is None:
             raise InvalidValue(f"is {short_repr(write.family)}; use one of {', '.join(FAMILIES)}.", argument="family")
         if isinstance(write, Put):
-            group = -1 if write.group is None else write.group
-            changes.puts.append((code, write.key, group, write.order, write.value))
+            changes.puts.append((code, write.key, write.group, write.order, write.value))
+            changes.is_new = changes.is_new and write.is_new
         elif isinstance(write, Patch):
             changes.patches.append((code, write.key, write.value))
         elif write.family in IMMUTABLE:
@@ -99,10 +118,10 @@ class CommitBuilder:
 
     def __init__(self, schema: str, tenant: str, lock_milliseconds: int, *, full: bool) -> None:
         self._schema = schema
-        self._tenant = tenant
+        self._tenant = tenant.encode()
         self._full = full
         self._limits = _LIMITS.replace("{full}", _FULL if full else "")
-        self._patience = str(lock_milliseconds)
+        self._patience = str(lock_milliseconds).encode()
 
     def statements(
         self, context: str, commit: Commit, commit_id: bytes, changes: Changes, *, limited: bool = True
@@ -111,7 +130,17 @@ class CommitBuilder:
 
         With `limited`, it sets a lock timeout, for connections that have none.
         """
-        head, values = self._head(context, commit, commit_id, limited or self._full)
+        limits = self._limits if limited or self._full else ""
+        values: list[Value] = [self._patience] if limits else []
+        if commit.expect == 0:
+            head = _create(limits)
+            values += self._tenant, context.encode(), pack_int8(commit.version), commit.head, commit_id
+        else:
+            head = _move(limits, bool(commit.seen))
+            values += pack_int8(commit.version), commit.head, commit_id
+            values += self._tenant, context.encode(), pack_int8(commit.expect)
+            if commit.seen:
+                values.append(commit.seen)
         if changes.rows <= _MAX_ROWS and changes.size <= _MAX_BYTES:
             yield self._statement(head, values, changes)
             return
@@ -121,66 +150,82 @@ class CommitBuilder:
     def parts(self, context: str, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
         """Yield the writes without the head, which this commit moved earlier in the same transaction."""
         for part in _split(changes):
-            yield self._statement(_MOVED, [self._tenant, context, commit_id], part)
+            yield self._statement((_MOVED, _MOVED_TYPES), [self._tenant, context.encode(), commit_id], part)
 
-    def _head(self, context: str, commit: Commit, commit_id: bytes, limited: bool) -> tuple[str, list[Any]]:
-        values: list[Any] = [self._patience] if limited else []
-        limits = self._limits if limited else ""
-        if commit.expect == 0:
-            return _create(limits), [*values, self._tenant, context, commit.version, commit.head, commit_id]
-        values += commit.version, commit.head, commit_id, self._tenant, context, commit.expect
-        if commit.seen:
-            values.append(commit.seen)
-        return _move(limits, bool(commit.seen)), values
-
-    def _statement(self, head: str, values: list[Any], changes: Changes) -> Sql:
-        tables = (changes.puts, changes.patches, changes.deletes)
-        parameters = list(values)
-        for rows in tables:
+    def _statement(self, head: "_Head", values: list[Value], changes: Changes) -> Sql:
+        puts = [
+            (_PACKED_CODES[code], pack_int8(key), None if group is None else pack_int8(group), order, value)
+            for code, key, group, order, value in changes.puts
+        ]
+        patches = [(_PACKED_CODES[code], pack_int8(key), value) for code, key, value in changes.patches]
+        deletes = [(_PACKED_CODES[code], pack_int8(key)) for code, key in changes.deletes]
+        counts: list[int] = []
+        rows: Sequence[tuple[Value, ...]]
+        for rows, columns in ((puts, _PUT_COLUMNS), (patches, _PATCH_COLUMNS), (deletes, _DELETE_COLUMNS)):
+            counts.append(min(len(rows), _MAX_INLINE_ROWS + 1))
             if len(rows) <= _MAX_INLINE_ROWS:
                 for row in rows:
-                    parameters += row
+                    values += row
             else:
-                parameters += map(list, zip(*rows, strict=True))
-        counts = (min(len(rows), _MAX_INLINE_ROWS + 1) for rows in tables)
-        return _build_text(head, self._schema, *counts), parameters
+                values += (
+                    pack_array(_COLUMNS[name], column)
+                    for name, column in zip(columns, zip(*rows, strict=True), strict=True)
+                )
+        text, types = _build_text(head, self._schema, *counts, changes.is_new)
+        return text, values, types
+
+
+_PUT_COLUMNS: Final = ("family", "key", "grp", "ord", "value")
+_PATCH_COLUMNS: Final = ("family", "key", "value")
+_DELETE_COLUMNS: Final = ("family", "key")
+_Head = tuple[str, tuple[int, ...]]
+"""The part of a statement that moves the head, and the types of its values."""
 
 
 @lru_cache
-def _create(limits: str) -> str:
+def _create(limits: str) -> _Head:
     created = _CREATE.replace("{limited}", " FROM limits WHERE lock IS NOT NULL" if limits else "")
-    return f"{limits}, {created}" if limits else created
+    return (f"{limits}, {created}", (TEXT, *_CREATE_TYPES)) if limits else (created, _CREATE_TYPES)
 
 
 @lru_cache
-def _move(limits: str, seen: bool) -> str:
+def _move(limits: str, seen: bool) -> _Head:
     limited = " FROM limits WHERE lock IS NOT NULL AND" if limits else " WHERE"
-    moved = _MOVE.replace("{limited}", limited).replace("{seen}", " AND head = %b" if seen else "")
-    return f"{limits}, {moved}" if limits else moved
+    moved = _MOVE.replace("{limited}", limited).replace("{seen}", " AND head = ?" if seen else "")
+    types = (*_MOVE_TYPES, BYTEA) if seen else _MOVE_TYPES
+    return (f"{limits}, {moved}", (TEXT, *types)) if limits else (moved, types)
 
 
 @lru_cache(maxsize=256)
-def _build_text(head: str, schema: str, puts: int, patches: int, deletes: int) -> str:
-    """Return a statement with this many rows of each kind; `_MAX_INLINE_ROWS + 1` means arrays of any length."""
-    parts = [head]
+def _build_text(
+    head: _Head, schema: str, puts: int, patches: int, deletes: int, is_new: bool
+) -> tuple[str, tuple[int, ...]]:
+    """Return a statement with this many rows of each kind, and the types of its values.
+
+    `_MAX_INLINE_ROWS + 1` means arrays of any length.
+    """
+    parts, types = [head[0]], [*head[1]]
     for sql, names, count in (
-        (_PUT, ("family", "key", "grp", "ord", "value"), puts),
-        (_PATCH, ("family", "key", "value"), patches),
-        (_DELETE, ("family", "key"), deletes),
+        (_PUT, _PUT_COLUMNS, puts),
+        (_PATCH, _PATCH_COLUMNS, patches),
+        (_DELETE, _DELETE_COLUMNS, deletes),
     ):
         if count:
-            parts.append(sql.replace("{rows}", _rows_table(names, count)))
-    return f"WITH {', '.join(parts)} SELECT id FROM moved".replace("{q}", schema)
+            columns = [_COLUMNS[name] for name in names]
+            types += [ARRAYS[kind] for kind in columns] if count > _MAX_INLINE_ROWS else columns * count
+            text = sql.replace("{rows}", _rows_table(names, count))
+            parts.append(text.replace("{replace}", "" if is_new else _REPLACE))
+    first, *others = f"WITH {', '.join(parts)} SELECT id FROM moved".replace("{q}", schema).split("?")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1)), tuple(types)
 
 
 def _rows_table(names: tuple[str, ...], count: int) -> str:
     """Return the SQL of a table `new` with the rows, inline or from arrays."""
     columns = ", ".join(names)
     if count > _MAX_INLINE_ROWS:
-        arrays = ", ".join(f"%b::{_TYPES[name]}[]" for name in names)
-        return f"unnest({arrays}) AS new ({columns})"
-    first = ", ".join(f"%b::{_TYPES[name]}" for name in names)
-    return f"(VALUES {', '.join([f'({first})'] * count)}) AS new ({columns})"
+        return f"unnest({', '.join('?' for _ in names)}) AS new ({columns})"
+    row = ", ".join(f"?::{_NAMES[_COLUMNS[name]]}" for name in names)
+    return f"(VALUES {', '.join([f'({row})'] * count)}) AS new ({columns})"
 
 
 def _split(changes: Changes) -> Iterator[Changes]:

@@ -21,6 +21,8 @@ from weakref import WeakMethod
 
 import psycopg
 from psycopg import Connection, InterfaceError, OperationalError, errors
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import tuple_row
 from psycopg.waiting import Ready
 
 from quire.errors import (
@@ -37,9 +39,10 @@ from quire.errors import (
     short_repr,
 )
 from quire.storage.postgres.address import ESCAPES, Address, find_unknown_option
+from quire.storage.postgres.encoding import Sql
+from quire.storage.postgres.statements import PreparedStatements
 
 T = TypeVar("T")
-Db = Connection[Any]
 Row = tuple[Any, ...]
 
 _ROLLED_BACK = (errors.SerializationFailure, errors.DeadlockDetected)
@@ -100,6 +103,14 @@ class WatchedConnection(Connection[Any]):
     patience: float = math.inf
     is_server_alive: Callable[[], bool]
 
+    def __init__(self, pgconn: PGconn, row_factory: Any = tuple_row) -> None:
+        super().__init__(pgconn, row_factory)
+        self._statements = PreparedStatements()
+
+    def run(self, sql: Sql) -> PGresult:
+        """Return the result of a statement with encoded values, in binary form."""
+        return self._statements.run(self, sql)
+
     def wait(self, gen: Any, *args: Any, **options: Any) -> Any:
         return super().wait(self._watch(gen), *args, **options)
 
@@ -119,6 +130,8 @@ class WatchedConnection(Connection[Any]):
                     raise OperationalError("the server does not answer")
                 deadline = monotonic() + self.patience
 
+
+Db = WatchedConnection
 
 _DEFAULTS: Final = {
     "connect_timeout": "10",

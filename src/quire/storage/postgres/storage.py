@@ -36,10 +36,13 @@ from quire.storage.base import (
 from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
 from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
+from quire.storage.postgres.encoding import unpack_int
 from quire.storage.postgres.forks import ForkSharing
 from quire.storage.postgres.schema import CODES, prepare_schema
 
 if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
     from quire.storage.postgres.connection import Db, Session
     from quire.storage.postgres.maintenance import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
@@ -74,6 +77,8 @@ _BULK: Final = f"""SELECT version, head, family, key, value, grp, ord FROM {{q}}
         FROM (SELECT value FROM {{q}}.record WHERE record.context = context.id LIMIT {_MAX_BULK_RECORDS + 1}) AS few)"""
 """All records of a context with its head, unless it is large, shares records, or hides records that forks read."""
 _ORDERS: Final = "SELECT ord FROM {q}.record WHERE context = %s AND grp = %s AND family = %s"
+_EXISTS: Final = "23505"
+"""PostgreSQL's code for a key that exists."""
 _FAMILIES: Final = {code: family for family, code in CODES.items()}
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 1 << 20
@@ -218,23 +223,30 @@ class PostgresStorage:
         changes = merge_writes(commit.writes)
         self._check_own(context, commit)
         commit_id, rewritten = urandom(16), changes.rewritten
+        is_simple = not changes.erased and not rewritten
+        changes.is_new = is_simple and (changes.is_new or not commit.expect)
 
         def write(db: "Db") -> int | None:
             limited = db.prepare_threshold is None  # a session behind a proxy has no lock timeout
             statements = list(self._builder.statements(context, commit, commit_id, changes, limited=limited))
-            if len(statements) == 1 and not changes.erased and not rewritten:
-                row = db.execute(*statements[0]).fetchone()
-                return row[0] if row else None
+            if len(statements) == 1 and is_simple:
+                try:
+                    return _number_in(db.run(statements[0]))
+                except Exception as error:
+                    if not changes.is_new or getattr(error, "sqlstate", "") != _EXISTS:
+                        raise
+                    changes.is_new = False  # a record exists, against the hint
+                    return write(db)
             with self._session.transaction(db):
-                row = db.execute(*statements[0]).fetchone()
-                if row is None:
+                number = _number_in(db.run(statements[0]))
+                if number is None:
                     return None
-                for sql, values in statements[1:]:
-                    db.execute(sql, values)
+                for sql in statements[1:]:
+                    db.run(sql)
                 if changes.erased:
-                    self._sharing.erase(db, row[0], changes.erased)
-                self._sharing.rewrite(db, row[0], rewritten)
-                return int(row[0])
+                    self._sharing.erase(db, number, changes.erased)
+                self._sharing.rewrite(db, number, rewritten)
+                return number
 
         number = self._session.write_once(write, lambda db: self._find_commit(db, context, commit, commit_id))
         if number is None:
@@ -248,7 +260,7 @@ class PostgresStorage:
         check_context_name(context)
         check_context_name(target)
         changes = merge_writes(commit.writes)
-        commit_id = urandom(16)
+        changes.is_new, commit_id = False, urandom(16)
         refused: list[Conflict] = []
 
         def write(db: "Db") -> int | None:
@@ -259,8 +271,8 @@ class PostgresStorage:
                     return None
                 source, number = numbers
                 self._sharing.add(db, number, source, below)
-                for sql, values in self._builder.parts(target, commit_id, changes):
-                    db.execute(sql, values)
+                for sql in self._builder.parts(target, commit_id, changes):
+                    db.run(sql)
                 if changes.erased:
                     self._sharing.erase(db, number, changes.erased)
                 return number
@@ -422,6 +434,11 @@ def _open_session(address: Address, connections: int, patience: float, *, full: 
     from quire.storage.postgres.connection import Session
 
     return Session(address, connections=connections, patience=patience, full=full)
+
+
+def _number_in(result: "PGresult") -> int | None:
+    """Return the context's number in the result of a commit; None if it found another version."""
+    return unpack_int(result.get_value(0, 0)) if result.ntuples else None
 
 
 def _next_limit(rows: list[tuple[Any, ...]]) -> int:
