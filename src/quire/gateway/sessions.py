@@ -7,15 +7,17 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import urandom
 from threading import RLock
 from time import time
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from quire.errors import Conflict
+from quire.errors import Conflict, QuireError
 from quire.gateway.encodings import UndecodableBody, decode_body
 from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compare, count_prompts, find_session
 from quire.gateway.line import Line
@@ -23,7 +25,9 @@ from quire.gateway.replies import read_reply
 from quire.gateway.routing import Protocol, UpstreamName
 from quire.gateway.spans import Spans, split_request
 from quire.library import Library
+from quire.model.tokens import VocabularyCounter
 from quire.view.options import CompressionConfig
+from quire.view.preamble import new_key
 from quire.view.view import View
 
 Mode = Literal["observe", "fold"]
@@ -54,7 +58,11 @@ class SessionInfo(Struct, kw_only=True):
 
 @dataclass
 class Call:
-    """One request of a client, and what is known about it after it was read."""
+    """One request of a client, and what is known about it after it was read.
+
+    `view` is what was sent if it is not the original, `reserve` the tokens beside it, and `sent` the items.
+    `is_bypassed` is set if quire failed, so that the original was sent.
+    """
 
     protocol: Protocol
     upstream: UpstreamName
@@ -68,6 +76,9 @@ class Call:
     prompts: int = 0
     line: Line | None = None
     view: View | None = None
+    reserve: int = 0
+    sent: list[bytes] | None = None
+    is_bypassed: bool = False
 
     @property
     def transcript(self) -> list[Item]:
@@ -122,6 +133,7 @@ class Sessions:
         """The modes of single lines, by name, where they differ."""
         self.infos: OrderedDict[str, SessionInfo] = OrderedDict()
         self._compression = compression
+        self._counter = VocabularyCounter()
         self._reader = ItemReader()
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._names: dict[str, list[str]] = {}
@@ -167,15 +179,15 @@ class Sessions:
     def record(self, call: Call) -> None:
         """Record the items of a request that are new."""
         if not call.counts and self.read(call):
-            with self._lock_of(call):
-                self._settle(call)
+            with self.lock_of(call):
+                self.settle(call)
 
     def finish(self, call: Call, reply: Reply) -> None:
         """Record the reply to a request, provisionally."""
         line = call.line
         if line is None:
             return
-        with self._lock_of(call):
+        with self.lock_of(call):
             info = self.info_of(line.name)
             info.last_status, info.updated = reply.status, time()
             response = self._read_reply(call, reply) if reply.status == _OK and reply.complete else None
@@ -187,6 +199,8 @@ class Sessions:
             except Conflict:
                 line.load()
                 line.add_reply(response, len(call.transcript))
+            if call.view is not None:
+                learn_usage(call, response)
 
     def _read_reply(self, call: Call, reply: Reply) -> dict[str, Any] | None:
         try:
@@ -216,7 +230,7 @@ class Sessions:
         call.prompts = count_prompts(call.items)
         return bool(call.transcript)
 
-    def _settle(self, call: Call) -> Match:
+    def settle(self, call: Call) -> Match:
         """Find the line of a call and make it equal to the transcript. Another process may have changed it."""
         match = self.find(call)
         try:
@@ -261,7 +275,7 @@ class Sessions:
             self._count(line)
             return match
         if match.kind == "new" or line is None:
-            line = self._open(self._free_name(call), call.protocol)
+            line = self._open(self._free_name(call), call.protocol, call.plain)
             self._names[call.base].insert(0, line.name)
             line.append(items)
         elif match.kind == "branch":
@@ -302,6 +316,19 @@ class Sessions:
                     self.infos.popitem(last=False)
             return info
 
+    def mode_of(self, name: str) -> Mode:
+        """Return the mode of a line."""
+        return self.modes.get(name, self.mode)
+
+    @property
+    def may_fold(self) -> bool:
+        """Whether any line is in the mode `fold`."""
+        return self.mode == "fold" or "fold" in self.modes.values()
+
+    def count_tokens(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return self._counter.count(text)
+
     def set_mode(self, name: str, mode: Mode) -> None:
         """Set the mode of one line."""
         with self._lock:
@@ -330,11 +357,15 @@ class Sessions:
             number += 1
         return name
 
-    def _open(self, name: str, protocol: Protocol) -> Line:
+    def _open(self, name: str, protocol: Protocol, text: bytes = b"") -> Line:
         with self._lock:
             line = self._lines.get(name)
         if line is None:
-            ctx = self.library.open(name, budget=self.budget, preamble="", compression=self._compression)
+            key = new_key(urandom(8))
+            while key.encode() in text:  # then nothing in the transcript looks like a line of quire
+                key = new_key(urandom(8))
+            budget = None if self.library.exists(name) else self.budget
+            ctx = self.library.open(name, budget=budget, preamble="", compression=self._compression, key=key)
             line = Line(ctx, protocol)
         with self._lock:
             self._lines[name] = line
@@ -343,12 +374,19 @@ class Sessions:
                 self._lines.popitem(last=False)[1].ctx.close()
         return line
 
-    def _lock_of(self, call: Call) -> RLock:
+    def lock_of(self, call: Call) -> RLock:
         """Return the lock of the lines of a session."""
         with self._lock:
             if len(self._locks) > 100 * _OPEN_LINES:
                 self._locks.clear()  # a lock in use stays with its user; sessions change their lines seldom at once
             return self._locks.setdefault(call.base, RLock())
+
+
+def learn_usage(call: Call, response: dict[str, Any]) -> None:
+    """Learn how many tokens the model bills for the view that a call sent."""
+    if call.view is not None and call.line is not None and call.spans is not None:
+        with suppress(QuireError):
+            call.line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=call.view)
 
 
 def _shares_reply(relation: Relation) -> bool:

@@ -22,6 +22,7 @@ class _Body(Struct):
     tools: Raw | UnsetType = UNSET
     model: Raw | UnsetType = UNSET
     metadata: Raw | UnsetType = UNSET
+    thinking: Raw | UnsetType = UNSET
     previous_response_id: Raw | UnsetType = UNSET
     conversation: Raw | UnsetType = UNSET
 
@@ -40,6 +41,12 @@ class Spans(NamedTuple):
     tools: bytes
     model: str
     metadata: bytes
+    thinking: bytes
+
+    @property
+    def has_manual_thinking(self) -> bool:
+        """Whether thinking is `enabled` and not adaptive: then a tool loop must begin with its thinking."""
+        return b'"enabled"' in self.thinking
 
     @property
     def has_tools(self) -> bool:
@@ -67,6 +74,7 @@ def split_request(body: bytes, protocol: Protocol) -> Spans | None:
         _bytes(found.tools),
         model if isinstance(model, str) else "",
         _bytes(found.metadata),
+        _bytes(found.thinking),
     )
 
 

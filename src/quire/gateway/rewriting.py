@@ -1,0 +1,237 @@
+"""Rewriting: a request above the budget gets the list of messages of a view that fits.
+
+`Rewriter.prepare` returns the body to send, or None for the original bytes: below the budget, for a side call, and
+whenever something here fails or is not certain.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import RLock
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from quire.errors import IrreducibleFloor
+from quire.gateway.identity import Item
+from quire.gateway.layout import PREAMBLE, ItemPiece, Layout, TextPiece, Writer, drop_reasoning, drop_thinking, lay_out
+from quire.gateway.line import Line
+from quire.gateway.sessions import Call, Match, Sessions
+from quire.gateway.spans import replace_array
+from quire.providers.legal import check_legal
+from quire.view.preamble import context_key
+
+_LOCK_SECONDS = 5.0
+_SHRINK = 0.8
+_MIN_BUDGET = 1_000
+_FRAMES = 256
+_PER_VALUE = 16
+_log = logging.getLogger("quire.gateway")
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Frame(NamedTuple):
+    """What a request sends beside its transcript: a digest that thinking is bound to, and its tokens."""
+
+    digest: str
+    tokens: int
+
+
+@dataclass
+class LineState:
+    """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out."""
+
+    layout: Layout | None = None
+    checked: tuple[TextPiece, ...] = ()
+    strip: int = 0
+
+
+class Rewriter:
+    """Rewrites requests. Its methods block; the proxy calls them in threads."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._states: WeakKeyDictionary[Line, LineState] = WeakKeyDictionary()
+        self._frames: OrderedDict[bytes, Frame] = OrderedDict()
+        self._lock = RLock()
+
+    def prepare(self, call: Call) -> bytes | None:
+        """Record a call, and return the body to send instead of the original one; None to send the original."""
+        return self._guard(call, self._prepare)
+
+    def shrink(self, call: Call) -> bytes | None:
+        """Return a body of at most 0.8 of what was sent, after the upstream said that it is too long."""
+        return self._guard(call, self._shrink)
+
+    def strip(self, call: Call) -> bytes | None:
+        """Return the body without thinking, after the upstream refused a signature. It stays left out."""
+        return self._guard(call, self._strip)
+
+    def _guard(self, call: Call, work: Any) -> bytes | None:
+        """Do the work with the lines of the session locked. If that fails, the original bytes are sent."""
+        try:
+            if call.spans is None and not self._sessions.read(call):
+                return None
+            lock = self._sessions.lock_of(call)
+            if not lock.acquire(timeout=_LOCK_SECONDS):
+                call.is_bypassed = True
+                return None
+            try:
+                found: bytes | None = work(call)
+                return found
+            finally:
+                lock.release()
+        except IrreducibleFloor:  # it cannot fit: the provider says so in its own words
+            call.is_bypassed = True
+        except Exception:  # a request is never lost because of quire
+            _log.exception("A request was passed on unchanged")
+            call.is_bypassed = True
+        return None
+
+    def _prepare(self, call: Call) -> bytes | None:
+        sessions = self._sessions
+        match = sessions.find(call) if call.counts else sessions.settle(call)
+        line = match.line
+        if line is None or sessions.mode_of(line.name) != "fold" or line.is_broken:
+            return None
+        state = self._state(line)
+        if call.counts or match.kind in ("retry", "tentative"):
+            return self._repeat(call, match, line)
+        return self._assemble(call, state, self._render(call, line), len(call.transcript))
+
+    def _repeat(self, call: Call, match: Match, line: Line) -> bytes | None:
+        """Return the body for a transcript that adds nothing to its line, or nothing yet."""
+        state = self._state(line)
+        layout = state.layout or self._render(call, line)
+        common = len(call.transcript) if match.kind == "retry" else match.common
+        found = layout.before(common)
+        if found is None and not call.counts and match.kind == "tentative":  # it leaves the line where it is folded
+            match = self._sessions.apply(call, match._replace(kind="branch"))
+            if match.line is not None:
+                return self._assemble(
+                    call, self._state(match.line), self._render(call, match.line), len(call.transcript)
+                )
+        return None if found is None else self._assemble(call, state, found, common)
+
+    def _render(self, call: Call, line: Line) -> Layout:
+        """Draw the view of a line; it may fold."""
+        frame = self._frame(call)
+        tools = [{"name": f"frame_{frame.digest}"}]
+        model = call.spans.model if call.spans else ""
+        view = line.ctx.render(reserve=frame.tokens, tools=tools, model=model or None)
+        key = line.ctx.pages._engine.read(context_key)
+        call.view, call.reserve = view, frame.tokens
+        layout = lay_out(view, line.epoch, len(line.hashes), key)
+        self._state(line).layout = layout
+        info = self._sessions.info_of(line.name)
+        info.last_tokens = view.tokens + frame.tokens
+        if view.fold is not None and view.fold.exchanges:
+            info.folds += 1
+            info.saved_tokens += view.fold.saved
+        return layout
+
+    def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
+        """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
+        if call.spans is None or (layout.is_whole and not state.strip):
+            return None
+        items = call.transcript
+        if layout.is_whole:
+            layout = Layout(tuple(ItemPiece((n,), _all_parts(n, layout)) for n in range(total)), total)
+        loop = _loop_start(items) if call.spans.has_manual_thinking else len(items)
+        written = Writer(items, call.protocol, loop=loop, strip=state.strip).write(layout)
+        prompts = [item.raw for item in call.items[: call.prompts]]
+        sent = [*prompts, *written, *(item.raw for item in items[total:])]
+        if layout.front != state.checked and not _is_legal(sent, [item.raw for item in call.items], call):
+            call.is_bypassed = True
+            return None
+        state.checked = layout.front
+        body = replace_array(call.plain, call.spans, sent, call.protocol)
+        if body is None:
+            call.is_bypassed = True
+            return None
+        call.sent = sent
+        if call.line is not None:
+            self._sessions.info_of(call.line.name).folded_requests += bool(layout.front)
+        return body
+
+    def _shrink(self, call: Call) -> bytes | None:
+        match = self._sessions.find(call)
+        line = call.line or match.line
+        if line is None or line.is_broken or self._sessions.mode_of(line.name) != "fold":
+            return None
+        view = call.view or line.ctx.render(preview=True)
+        used = view.tokens + self._frame(call).tokens
+        line.ctx.budget = max(_MIN_BUDGET, int(_SHRINK * min(used, line.ctx.budget)))
+        layout = self._render(call, line)
+        total = match.common if match.kind == "tentative" else len(call.transcript)
+        found = layout.before(total)
+        return None if found is None else self._assemble(call, self._state(line), found, total)
+
+    def _strip(self, call: Call) -> bytes | None:
+        if call.spans is None:
+            return None
+        line = call.line
+        if line is not None:
+            self._state(line).strip = len(call.transcript)
+        sent = call.sent or [item.raw for item in call.items]
+        if call.protocol == "responses":
+            kept = drop_reasoning(sent)
+        else:
+            kept = [left for raw in sent if (left := drop_thinking(raw)) is not None]
+        return None if kept == sent else replace_array(call.plain, call.spans, kept, call.protocol)
+
+    def _state(self, line: Line) -> LineState:
+        with self._lock:
+            return self._states.setdefault(line, LineState())
+
+    def _frame(self, call: Call) -> Frame:
+        """Return the frame of a request. Cache marks are not part of it."""
+        if call.spans is None:
+            return Frame("", 0)
+        raws = (call.spans.system, call.spans.tools, *(item.raw for item in call.items[: call.prompts]))
+        key = blake2b(b"\0".join(raws), digest_size=16).digest()
+        with self._lock:
+            found = self._frames.get(key)
+        if found is None:
+            values = [_without_marks(msgspec.json.decode(raw)) for raw in raws if raw]
+            digest = blake2b(_encode(values), digest_size=8).hexdigest()
+            count = self._sessions.count_tokens
+            tokens = sum(count(msgspec.json.encode(value).decode()) + _PER_VALUE for value in values)
+            found = Frame(digest, tokens + count(PREAMBLE))
+            with self._lock:
+                self._frames[key] = found
+                if len(self._frames) > _FRAMES:
+                    self._frames.popitem(last=False)
+        return found
+
+
+def _all_parts(number: int, layout: Layout) -> tuple[int, ...]:
+    found = [piece.parts for piece in layout.pieces if isinstance(piece, ItemPiece) and number in piece.numbers]
+    return tuple(part for parts in found for part in parts) or (0,)
+
+
+def _loop_start(items: Sequence[Item]) -> int:
+    """Return the number of the first item after the last message of the user that is no result."""
+    return max((n for n, item in enumerate(items) if item.role == "user"), default=-1) + 1
+
+
+def _without_marks(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_marks(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_marks(inner) for key, inner in value.items() if key != "cache_control"}
+
+
+def _is_legal(sent: Sequence[bytes], original: Sequence[bytes], call: Call) -> bool:
+    """Return whether the new list breaks no rule of the provider that the original list obeys."""
+    problems, known = (
+        {(problem.rule) for problem in check_legal([msgspec.json.decode(raw) for raw in raws], call.protocol)}
+        for raws in (sent, original)
+    )
+    if problems - known:
+        _log.error("A view breaks rules of the provider: %s", ", ".join(sorted(problems - known)))
+    return not problems - known
