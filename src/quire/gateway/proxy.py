@@ -7,14 +7,17 @@ The client's bytes are the truth. In `observe` they are forwarded first and reco
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 import quire
+from quire.gateway.failures import find_reason
+from quire.gateway.rewriting import Rewriter
 from quire.gateway.routing import NO_TOKEN, Route, TokenPaths, UpstreamName, find_route
 from quire.gateway.sessions import PREFIX, Call, Mode, Reply, SessionInfo, Sessions
 from quire.gateway.upstream import Address, Headers, Upstream, UpstreamError, UpstreamResponse, without_hop_by_hop
@@ -24,6 +27,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _MAX_REPLY = 32 << 20
+_THREADS = 4
+_REWRITE_SECONDS = 20.0
 _log = logging.getLogger("quire.gateway")
 
 
@@ -53,6 +58,8 @@ class Gateway:
         self.upstreams = {
             name: Upstream(address, connect_timeout=options.connect_timeout) for name, address in upstreams.items()
         }
+        self._rewriter = Rewriter(sessions)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="quire-gateway-fold")
         self._tokens = TokenPaths(options.tokens)
         self._access = AccessCheck(options.host, options.hosts, None)
 
@@ -83,6 +90,7 @@ class Gateway:
         """Close idle connections, record what waits, and close the store."""
         for upstream in self.upstreams.values():
             upstream.close()
+        await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.sessions.close)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,11 +104,48 @@ class Gateway:
             return
         body = await self._read_body(receive) if _has_body(headers) else b""
         upstream = self.upstreams[route.upstream]
-        target = upstream.address.target(route.path, scope["query_string"])
-        sent = without_hop_by_hop(headers, b"host")
-        reached = upstream.send(scope["method"].encode(), target, sent, body)
-        call = _to_call(route, headers, body)
-        await _until_gone(self._relay(reached, call, send), receive if isinstance(body, bytes) else None)
+        request = Outgoing(
+            upstream,
+            scope["method"].encode(),
+            upstream.address.target(route.path, scope["query_string"]),
+            without_hop_by_hop(headers, b"host"),
+            body,
+        )
+        work = self._exchange(request, _to_call(route, headers, body), send)
+        await _until_gone(work, receive if isinstance(body, bytes) else None)
+
+    async def _exchange(self, request: "Outgoing", call: Call | None, send: Send) -> None:
+        """Send a request and relay the response. In the mode `fold`, it may be rewritten, and sent once more."""
+        if call is None or not self.sessions.may_fold:
+            await self._relay(await request.send(), call, send)
+            return
+        body = await self._rewrite(self._rewriter.prepare, call)
+        response = await request.send(body)
+        if response.status < HTTPStatus.BAD_REQUEST:
+            await self._relay(response, call, send)
+            return
+        if not _is_plain(response):
+            await self._relay(response, call, send)
+            return
+        error = await response.read()
+        reason = find_reason(response.status, error)
+        again = {"too_long": self._rewriter.shrink, "signature": self._rewriter.strip}.get(reason or "")
+        other = await self._rewrite(again, call) if again is not None else None
+        if other is None:
+            await self._relay(response, call, send, error)
+            return
+        _log.info("The upstream refused a request (%s); it is sent once more.", reason)
+        await self._relay(await request.send(other), call, send)
+
+    async def _rewrite(self, work: Callable[[Call], bytes | None], call: Call) -> bytes | None:
+        """Return another body for a call; None for the original, also if that takes too long."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work, call)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), _REWRITE_SECONDS)
+        except TimeoutError:
+            _log.warning("A request was passed on unchanged: rewriting it took too long.")
+            call.is_bypassed = True
+            return None
 
     def _find_route(self, scope: Scope, headers: Headers) -> Route | Refusal:
         """Return the route of a request, or the reason to refuse it."""
@@ -137,22 +182,30 @@ class Gateway:
             more = message.get("more_body", False)
         return _continue_body(b"".join(chunks), receive) if more else b"".join(chunks)
 
-    async def _relay(self, reached: Awaitable[UpstreamResponse], call: Call | None, send: Send) -> None:
-        """Pass the response on as it arrives, and record. A response that is cut off is passed on as cut off."""
-        response = await reached
+    async def _relay(
+        self, response: UpstreamResponse, call: Call | None, send: Send, body: bytes | None = None
+    ) -> None:
+        """Pass the response on as it arrives, and record. A response that is cut off is passed on as cut off.
+
+        `body` is the body of a response that was read already.
+        """
         chunks: list[bytes] = []
         complete = False
+        extra = [(b"x-quire", b"bypass")] if call is not None and call.is_bypassed else []
         try:
-            await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+            headers = [*response.headers, *extra]
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
             if call is not None and call.spans is None:
                 self.sessions.submit(self.sessions.record, call)
             size = 0
-            async for chunk in response.chunks():
+            async for chunk in response.chunks() if body is None else _iterate(body):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 size += len(chunk)
                 if call is not None and size <= _MAX_REPLY:
                     chunks.append(chunk)
-            complete = True
+            complete = response.is_complete
+            if not complete:
+                raise UpstreamError("The response of the upstream ended too early.")
         except UpstreamError as error:  # the server closes the connection, because the response is not complete
             _log.warning("%s", error)
             return
@@ -176,6 +229,33 @@ class Gateway:
         """Return the figures of the lines since the gateway started; with a namespace only those of its token."""
         start = PREFIX if namespace is None else f"{PREFIX}{namespace}/"
         return [info for name, info in list(self.sessions.infos.items()) if name.startswith(start)]
+
+
+class Outgoing(NamedTuple):
+    """A request to an upstream. `send` may send another body instead, which is plain JSON."""
+
+    upstream: Upstream
+    method: bytes
+    target: bytes
+    headers: Headers
+    body: bytes | AsyncIterator[bytes]
+
+    async def send(self, body: bytes | None = None) -> UpstreamResponse:
+        """Send the request; return the response when its headers have arrived."""
+        if body is None:
+            return await self.upstream.send(self.method, self.target, self.headers, self.body)
+        headers = [(name, value) for name, value in self.headers if name != b"content-encoding"]
+        return await self.upstream.send(self.method, self.target, headers, body)
+
+
+async def _iterate(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _is_plain(response: UpstreamResponse) -> bool:
+    """Return whether a response is neither encoded nor a stream, so that it can be read before it is passed on."""
+    is_stream = response.header(b"content-type").startswith("text/event-stream")
+    return not is_stream and response.header(b"content-encoding") in ("", "identity")
 
 
 async def _until_gone(work: Any, receive: Receive | None) -> None:

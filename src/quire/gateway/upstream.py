@@ -142,14 +142,18 @@ class UpstreamResponse:
         finally:
             self.close()
 
-    async def read(self, limit: int) -> bytes | None:
-        """Return the whole body; None if it is larger than `limit`, then it is lost."""
+    async def read(self) -> bytes:
+        """Return the body as far as it arrives; `is_complete` says whether that is all of it."""
         found = bytearray()
-        async for chunk in self.chunks():
-            found += chunk
-            if len(found) > limit:
-                return None
+        with suppress(UpstreamError):
+            async for chunk in self.chunks():
+                found += chunk
         return bytes(found)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole body has arrived."""
+        return self._done
 
     def close(self) -> None:
         """Keep the connection for another request if the body was read completely; otherwise close it."""
