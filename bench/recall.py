@@ -19,8 +19,9 @@ from bench.figures import Figure
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
 from quire.context import DEFAULT_SEGMENTS, Context
 from quire.model.messages import PER_MESSAGE
+from quire.search.memory_scores import Memory
 from quire.search.query import all_segments
-from quire.search.recall import Memory, RankedMemories, find_memories
+from quire.search.recall import RankedMemories, find_memories
 from quire.search.vectors import Embedder, embed
 
 DIALOGUES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "locomo.jsonl.gz"

@@ -4,18 +4,13 @@ Candidates are the exchanges of the conversation and the text pages outside it. 
 a long one, the index gives the exchanges that match the words of the question, and their neighbours are added, so that
 the cost does not grow with the conversation.
 
-An exchange is scored by its own words, by those of itself and its two neighbours, and by those of its whole session,
-each as BM25 over stemmed words and divided by the best score. Vectors of the exchange, and of it with its neighbours,
-are added in the same way. Then neighbours share their scores: a good answer makes the question before it worth showing.
-The best that fit are shown in the order in which they were spoken, with a date once a day and the speaker before every
-line: tokens spent on framing are evidence lost.
-
-On long dialogues, adding normalized scores kept more evidence than reciprocal rank fusion.
+`memory_scores` scores the candidates. The best that fit are shown in the order in which they were spoken, with a date
+once a day and the speaker before every line: tokens spent on framing are evidence lost.
 """
 
 import re
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,12 +26,14 @@ from quire.model.messages import ROLES, Message
 from quire.model.pages import Form
 from quire.model.text import collapse_whitespace, hang_lines
 from quire.search.indexing import query_index, read_page
+from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import is_searchable, read_body
 from quire.search.query import Clause, Query, Scope, make_phrase
-from quire.search.rank import K1, B, idf, rank
+from quire.search.question import Question
+from quire.search.rank import rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.snippets import CLOSE, OPEN, make_snippet
-from quire.search.tokenizer import SMALL_TALK, STOP_WORDS, normalize_text, split_runs, split_terms, stem
+from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
 from quire.storage.search_protocol import Index
 
@@ -46,56 +43,27 @@ _MAX_FOUND = 300
 _NEIGHBOURS = 2
 _MAX_OTHERS = 40
 _MAX_CACHED = 20_000
-GAP = 4 * 3_600_000
-"""Milliseconds of silence after which a new session begins."""
-MAX_IN_SESSION = 40
-"""The most exchanges of a session."""
-SESSION = 0.7
-NEAR, NEXT = 0.2, 0.1
-"""The weight of a session's score, and the shares of their scores that neighbours and their neighbours give."""
 _LONG = 2_000
 _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 """Of a text of more characters or tokens only the passage that answers is shown. A short text is shown whole or not at
 all, and a passage of fewer tokens is not worth showing."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
-_DISTINCT = 2.75
-"""A memory is much better than the others if it has this many times the mean score of all exchanges."""
+_GOOD_SHARE, _FAIR_SHARE = 0.4, 0.2
+_MIN_SELECTED, _MAX_SELECTED = 300, 4_000
+"""A selective recall takes memories with the good share of the best score, in at most so many tokens; up to the fewest
+tokens it takes those with the fair share too. If the question tells little, or a third of all memories are good, it
+has at most the fewest tokens."""
+_FEW = 16
+"""So few good memories are never too many."""
 _SAMPLE = 100
-"""The number of exchanges of a long conversation over which the mean is taken."""
-_FEW = 50
-"""Of fewer exchanges, the mean is estimated lower: all of them may matter."""
+"""The number of exchanges that are taken from a long conversation to know how common a word is."""
 _MAX_LINES = 2_000
-_MAX_SMALL_TALK = 80
 _MIN_ROOM = 12
 """With fewer tokens left, no further line is tried."""
 _ROLE_LETTERS = frozenset(map(plain_letters, ROLES))
 
 Count = Callable[[str], int]
-WordHits = Mapping[str, int]
-"""The number of times an exchange contains each word of the question."""
-
-
-class Memory(Struct, frozen=True):
-    """A candidate for recall: an exchange, or a page outside the conversation (`place` is -1).
-
-    `place` orders exchanges; the places of neighbours differ by one. `when` is in milliseconds. An echo only quotes
-    other pages: it keeps its place, but it has no score and is not recalled. A typical exchange was not looked for: the
-    mean score is taken over these. A text that `has_results` has lines of several speakers.
-    """
-
-    key: int
-    place: int
-    when: int
-    speaker: str
-    text: str
-    echo: bool = False
-    typical: bool = False
-    has_results: bool = False
-
-
-Likeness = Callable[[Sequence[Memory]], Sequence[float]]
-"""Returns how similar each memory is to the question, by vectors, from 0 to 1."""
 
 
 class RecalledPage(Struct, frozen=True):
@@ -112,21 +80,6 @@ class RecallText(Struct, frozen=True):
     pages: tuple[RecalledPage, ...] = ()
     text: str = ""
     tokens: int = 0
-
-
-class WordCache:
-    """The words of memories, cached from one question to the next."""
-
-    def __init__(self) -> None:
-        self._words: dict[int, tuple[str, Counter[str], int]] = {}
-
-    def count(self, memory: Memory) -> tuple[Counter[str], int]:
-        """Return how often each word occurs, the speaker's name included, and the number of words."""
-        entry = self._words.get(memory.key)
-        if entry is None or (entry[0] is not memory.text and entry[0] != memory.text):
-            words = Counter(map(stem, split_terms(f"{memory.speaker}: {memory.text}")))
-            entry = self._words[memory.key] = (memory.text, words, words.total())
-        return entry[1], entry[2]
 
 
 _words: "WeakKeyDictionary[State, WordCache]" = WeakKeyDictionary()
@@ -174,13 +127,11 @@ def likeness_functions(state: State, question: str, embedder: Embedder | None) -
 
 def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> Iterator[Memory]:
     """Yield the exchanges of a short conversation, or the matching ones of a long one, in the order of messages."""
-    step = 1
     if state.next_message <= MAX_WHOLE:
         pages: Iterable[PageRecord] = filter(is_searchable, state.segment_pages(conversation))
     else:
         found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND)
-        step = state.next_message // _SAMPLE
-        sample = _pages_of(state, range(0, state.next_message, step))
+        sample = _pages_of(state, range(0, state.next_message, state.next_message // _SAMPLE))
         pages = {page.key: page for page in (*_with_neighbours(state, found), *sample)}.values()
     exchanges = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
     segments = segment_ids(state, scope)
@@ -189,11 +140,10 @@ def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> 
     for page in exchanges:
         place += 1 if page.header.numbers[0] == last_number + 1 else 2  # 2: a gap, so they are not neighbours
         last_number = page.header.numbers[-1]
-        is_typical = any(number % step == 0 for number in page.header.numbers)
-        yield _memory_of(state, page, place, segments, typical=is_typical)
+        yield _memory_of(state, page, place, segments)
 
 
-def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[str], *, typical: bool) -> Memory:
+def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[str]) -> Memory:
     cache = _memories.setdefault(state, OrderedDict())
     entry = cache.get(page.key)
     if entry is None or entry[0] != (page.header.numbers, segments):
@@ -205,13 +155,14 @@ def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[s
             lines = [text, *(f"{_speaker_label(other)}: {other.text}" for other in others)]
             text = "\n".join(map(hang_lines, lines))
         speaker, created = _speaker_label(first), page.header.created
-        memory = Memory(page.key, place, created, speaker, "" if echo else text, echo, has_results=bool(others))
+        memory = Memory(
+            page.key, place, created, speaker, "" if echo else text, echo, has_results=bool(others), role=first.role
+        )
         entry = cache[page.key] = ((page.header.numbers, segments), memory)
         while len(cache) > _MAX_CACHED:
             cache.popitem(last=False)
     memory = entry[1]
-    is_same = memory.place == place and memory.typical == typical
-    return memory if is_same else replace(memory, place=place, typical=typical)
+    return memory if memory.place == place else replace(memory, place=place)
 
 
 def _search(state: State, question: str, scope: Scope, within: Scope, limit: int) -> Iterator[PageRecord]:
@@ -291,6 +242,8 @@ class RankedMemories(Struct, frozen=True):
     scores: Sequence[float]
     reasons: Sequence[str]
     words: Sequence[str] = ()
+    is_clear: bool = True
+    """False if the question tells little of what it is about."""
 
     def lay_out(
         self,
@@ -303,18 +256,26 @@ class RankedMemories(Struct, frozen=True):
     ) -> RecallText:
         """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
 
-        Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, only
-        memories that are much better than the others are returned.
+        Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, the
+        scores decide how many memories are returned.
         """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
             return RecallText()
-        lines = _RecallLines(room, count, self.words)
-        least = max(_MIN_SHARE * best, min(best, _DISTINCT * self._mean_score() if selective else 0.0))
-        usable = [n for n, one in enumerate(self.memories) if self.scores[n] >= least and not one.echo]
         left = room if share is None else share
+        if selective:
+            good = sum(score >= _GOOD_SHARE * best for score in self.scores)
+            is_vague = not self.is_clear or good > max(_FEW, len(self.scores) // 3)
+            left = min(left, _MIN_SELECTED if is_vague else _MAX_SELECTED)
+            room = min(room, left)
+        enough = left - _MIN_SELECTED if selective else -1
+        lines = _RecallLines(room, count, self.words)
+        least = (_FAIR_SHARE if selective else _MIN_SHARE) * best
+        usable = [n for n, one in enumerate(self.memories) if self.scores[n] >= least and not one.echo]
         for number in nlargest(_MAX_LINES, usable, key=lambda n: (self.scores[n], -n)):
             memory = self.memories[number]
+            if left - lines.tokens <= enough and self.scores[number] < _GOOD_SHARE * best:
+                break
             if memory.key not in visible:
                 lines.add(number, memory)
             elif share is not None:
@@ -323,11 +284,6 @@ class RankedMemories(Struct, frozen=True):
             if lines.room - lines.tokens <= _MIN_ROOM:
                 break
         return lines.join(self.memories, [value / best for value in self.scores], self.reasons)
-
-    def _mean_score(self) -> float:
-        """Return the mean score of a typical exchange; of few exchanges it is estimated lower."""
-        scores = [score for score, memory in zip(self.scores, self.memories, strict=True) if memory.typical]
-        return sum(scores) / max(len(scores), _FEW)
 
 
 def rank_memories(
@@ -340,159 +296,16 @@ def rank_memories(
     """Score memories for a question."""
     unique = {memory.key: memory for memory in memories}.values()
     ordered = sorted(unique, key=lambda memory: (memory.place < 0, memory.place, memory.key))
-    asked = question_words(question)
-    if not asked:
+    asked = parse_question(question, ordered)
+    if not asked.words:
         return RankedMemories((), (), ())
-    scores, reasons = score_memories(asked, ordered, words or WordCache(), likeness)
-    return RankedMemories(ordered, scores, reasons, list(asked))
+    scores, reasons, is_clear = score_memories(asked, ordered, words or WordCache(), likeness)
+    return RankedMemories(ordered, scores, reasons, asked.words, is_clear)
 
 
-def question_words(question: str) -> dict[str, None]:
-    """Return the stemmed words of a question, without stop words; none for small talk."""
-    if _is_small_talk(question):
-        return {}
-    found = dict.fromkeys(split_terms(question))
-    words = [word for word in found if word not in STOP_WORDS] or list(found)
-    return dict.fromkeys(map(stem, words[:200]))
-
-
-def _is_small_talk(text: str) -> bool:
-    runs = split_runs(normalize_text(text)) if len(text) <= _MAX_SMALL_TALK else []
-    words = [run for run in runs if run[0].isalnum()]
-    return any(word in SMALL_TALK for word in words) and all(word in SMALL_TALK or word in STOP_WORDS for word in words)
-
-
-def score_memories(
-    asked: Mapping[str, None], memories: Sequence[Memory], words: WordCache, likeness: Sequence[Likeness] = ()
-) -> tuple[list[float], list[str]]:
-    """Return the score of every memory, and the main reason for it."""
-    counted = [words.count(memory) for memory in memories]
-    hits: list[WordHits] = [{word: held[word] for word in asked if word in held} for held, _ in counted]
-    sizes = [size for _, size in counted]
-    groups = _sessions(memories)
-    neighbours = _Neighbours(memories, groups)
-    sessions: dict[int, list[int]] = {}
-    for number, group in enumerate(groups):
-        sessions.setdefault(group, []).append(number)
-    one = _normalize(_bm25(hits, sizes))
-    three = _normalize(_bm25(*_combine(neighbours.threes(), hits, sizes)))
-    session = dict(zip(sessions, _normalize(_bm25(*_combine(sessions.values(), hits, sizes))), strict=True))
-    like = [0.0] * len(memories)
-    for give in likeness:
-        pairs = zip(give(memories), memories, strict=True)
-        # an echo resembles the question only through the pages it quotes
-        values = _normalize([0.0 if memory.echo else value for value, memory in pairs])
-        like = [total + value for total, value in zip(like, values, strict=True)]
-    total = [one[n] + three[n] + SESSION * session[groups[n]] + like[n] for n in range(len(memories))]
-    reasons = [_reason(hits[n], like[n], total[n]) for n in range(len(memories))]
-    return neighbours.share(total), reasons
-
-
-def _bm25(hits: Sequence[WordHits], lengths: Sequence[int]) -> list[float]:
-    """Return the BM25 scores of exchanges or groups of them, from their word hits and their lengths in words."""
-    average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
-    holding = Counter(word for found in hits for word in found)
-    worth = {word: idf(n, len(hits)) * (K1 + 1) for word, n in holding.items()}
-    scores = [0.0] * len(hits)
-    for number, found in enumerate(hits):
-        if found:  # most have no hit
-            norm = K1 * (1 - B + B * lengths[number] / average)
-            scores[number] = sum(worth[word] * times / (times + norm) for word, times in found.items())
-    return scores
-
-
-def _combine(
-    units: Iterable[Sequence[int]], hits: Sequence[WordHits], sizes: Sequence[int]
-) -> tuple[list[WordHits], list[int]]:
-    """Return the word hits and the lengths of groups of exchanges."""
-    combined, lengths = list[WordHits](), list[int]()
-    for unit in units:
-        found = [hits[n] for n in unit if hits[n]]
-        combined.append(_sum(found) if len(found) > 1 else found[0] if found else {})
-        lengths.append(sum([sizes[n] for n in unit]))
-    return combined, lengths
-
-
-def _sum(found: Sequence[WordHits]) -> WordHits:
-    total = dict(found[0])
-    for hits in found[1:]:
-        for word, times in hits.items():
-            total[word] = total.get(word, 0) + times
-    return total
-
-
-def _normalize(scores: Sequence[float]) -> list[float]:
-    """Divide scores by the best one."""
-    best = max(scores, default=0.0)
-    return [max(value, 0.0) / best for value in scores] if best > 0 else [0.0] * len(scores)
-
-
-def _sessions(memories: Sequence[Memory]) -> list[int]:
-    """Return the session of each memory: a run of exchanges without a long silence. A page is its own session."""
-    groups: list[int] = []
-    length = 0
-    for number, memory in enumerate(memories):
-        before = memories[number - 1] if number else None
-        continues = (
-            before is not None
-            and before.place >= 0
-            and memory.place >= 0
-            and abs(memory.when - before.when) < GAP
-            and length < MAX_IN_SESSION
-        )
-        length = length + 1 if continues else 1
-        groups.append(groups[-1] if continues else number)
-    return groups
-
-
-class _Neighbours:
-    """The exchanges of one session that are one or two places apart."""
-
-    def __init__(self, memories: Sequence[Memory], groups: Sequence[int]) -> None:
-        places = [memory.place for memory in memories]
-        self._count = len(memories)
-        self._next = {step: self._find(step, places, groups) for step in (1, 2)}
-
-    def threes(self) -> list[list[int]]:
-        """Return each exchange with those before and after it."""
-        near = self._next[1]
-        return [[*([n - 1] if n and near[n - 1] else ()), n, *([n + 1] if near[n] else ())] for n in range(self._count)]
-
-    def share(self, total: Sequence[float]) -> list[float]:
-        """Return the scores with the shares that neighbours and their neighbours give."""
-        shared = list(total)
-        for step, share in ((1, NEAR), (2, NEXT)):
-            near = self._next[step]
-            for n in range(self._count):
-                if n >= step and near[n - step]:
-                    shared[n] += share * total[n - step]
-                if near[n]:
-                    shared[n] += share * total[n + step]
-        return shared
-
-    @staticmethod
-    def _find(step: int, places: Sequence[int], groups: Sequence[int]) -> list[bool]:
-        """Return for each memory whether the one `step` later is `step` places later in the same session."""
-        pairs = zip(places, places[step:], groups, groups[step:], strict=False)
-        later = [one == other and abs(there - here) == step for here, there, one, other in pairs]
-        return later + [False] * (len(places) - len(later))
-
-
-def _reason(hits: WordHits, like: float, total: float) -> str:
-    if hits:
-        return f"it has {', '.join(_join_pairs(hits))}"
-    return "it is like the question" if like > total / 2 else "it is next to what answers the question"
-
-
-def _join_pairs(words: Iterable[str]) -> list[str]:
-    """Return the words with overlapping pairs of an unspaced script joined, as they occur in the question."""
-    joined: list[str] = []
-    for word in words:
-        if joined and not word.isascii() and len(word) == 2 and joined[-1][-1] == word[0]:
-            joined[-1] += word[1]
-        else:
-            joined.append(word)
-    return joined
+def parse_question(question: str, memories: Iterable[Memory]) -> Question:
+    """Return a question as recall reads it, with the speakers of these memories."""
+    return Question.parse(question, {memory.speaker for memory in memories if memory.place >= 0})
 
 
 # Text

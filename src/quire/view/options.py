@@ -14,7 +14,7 @@ THINKING_SHARE = 0.85
 """At a user message, a view with thinking and tool calls folds above this share of the threshold, so that it seldom
 has to fold inside the tool calls that follow."""
 LINES_SHARE = 0.2
-RECALL_SHARE = 0.25
+RECALL_SHARE = 0.5
 OPENED_SHARE = 0.4
 """The share of the budget that opened pages of the conversation may take. A fold closes a larger page at once."""
 
@@ -50,10 +50,10 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     `reserve` keeps so many tokens free for the reply and for tool schemas. A `preview` writes nothing, and neither does
     a view with another `max_tokens`. If a `model` is known to bill more than quire counts (`report_usage`), the budget
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
-    pages that matter for the last user message, in at most this share of the budget (True: only pages that are much
-    better than the others, in at most a quarter). `tools` are the schemas of the tools that are sent with the view:
-    their tokens are reserved, and thinking that is bound to other tools is left out. Raises `InvalidValue` for an
-    unknown option.
+    pages that matter for the last user message, in at most this share of the budget (True: as many as their scores
+    suggest, in at most half of the budget and 4,000 tokens). `tools` are the schemas of the tools that are sent with
+    the view: their tokens are reserved, and thinking that is bound to other tools is left out. Raises `InvalidValue`
+    for an unknown option.
     """
 
     max_tokens: int | None = None

@@ -14,6 +14,7 @@ from quire.search.recall import (
     RecallText,
     find_memories,
     likeness_functions,
+    parse_question,
     rank_memories,
     word_cache_of,
 )
@@ -28,7 +29,7 @@ class RecallBlock:
     """The recalled pages of one view, in at most `share` tokens.
 
     The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and visible
-    pages among the best count for the share. A `selective` block has only pages that are much better than the others.
+    pages among the best count for the share. Of a `selective` block, the scores decide the size.
     """
 
     def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool) -> None:
@@ -74,7 +75,7 @@ class RecallBlock:
             question,
             [memory for memory in memories if memory.key != self._question_page],  # it would match itself best
             words=word_cache_of(state),
-            likeness=likeness_functions(state, question, self._engine.embedder),
+            likeness=likeness_functions(state, parse_question(question, memories).embedded, self._engine.embedder),
         )
 
     def _shown_pages(self, pages: Collection[RecalledPage]) -> list[ShownPage]:

@@ -1,0 +1,314 @@
+"""Scores of memories for a question.
+
+An exchange is scored by its own words, by those of itself and its two neighbours, and by those of its whole session,
+each as BM25 over stemmed words and divided by the best score. Vectors of the exchange, and of it with its neighbours,
+are added in the same way. Then neighbours share their scores: a good answer makes the question before it worth showing.
+The turns of a speaker whom the question is about, and those in a month that it names, get a bonus. Frequent words of
+the best exchanges are then added to the question with a small weight, and all is scored again.
+
+On long dialogues, adding normalized scores kept more evidence than reciprocal rank fusion.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
+from math import exp
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from quire.model.clock import to_datetime
+from quire.search.question import Question
+from quire.search.rank import K1, B, idf
+from quire.search.tokenizer import STOP_WORDS, split_terms, stem
+
+GAP = 4 * 3_600_000
+"""Milliseconds of silence after which a new session begins."""
+MAX_IN_SESSION = 40
+"""The most exchanges of a session."""
+SESSION = 0.7
+"""The weight of a session's score."""
+_EARLY = 12
+"""A turn in the first so many days of a month may still be about the month before."""
+_MAX_FEEDBACK = 10
+"""The exchanges that give further words, and the most words."""
+_MANY_WORDS, _MIN_RARITY, _SOME_RARITY = 3, 6.0, 2.0
+"""A question is clear if its words in the best three exchanges are rare; less so if it has many words."""
+_STOP_STEMS = frozenset(map(stem, STOP_WORDS)) | STOP_WORDS
+
+
+class Weights(NamedTuple):
+    """The shares of their scores that neighbours and their neighbours give, the bonus of a speaker, and the weight of
+    the best word of the feedback."""
+
+    near: float
+    next: float
+    speaker: float
+    feedback: float
+
+
+WITH_WORDS = Weights(near=0.2, next=0.1, speaker=1.0, feedback=0.1)
+WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.5, feedback=0.2)
+
+WordHits = Mapping[str, int]
+"""The number of times an exchange contains each word of the question."""
+WordWeights = Mapping[str, float]
+
+
+class Memory(Struct, frozen=True):
+    """A candidate for recall: an exchange, or a page outside the conversation (`place` is -1).
+
+    `place` orders exchanges; the places of neighbours differ by one. `when` is in milliseconds. An echo only quotes
+    other pages: it keeps its place, but it has no score and is not recalled. A text that `has_results` has lines of
+    several speakers. `role` is the role of the speaker.
+    """
+
+    key: int
+    place: int
+    when: int
+    speaker: str
+    text: str
+    echo: bool = False
+    has_results: bool = False
+    role: str = ""
+
+
+Likeness = Callable[[Sequence[Memory]], Sequence[float]]
+"""Returns how similar each memory is to the question, by vectors, from 0 to 1."""
+
+
+class WordCache:
+    """The words of memories, cached from one question to the next."""
+
+    def __init__(self) -> None:
+        self._words: dict[int, tuple[str, Counter[str], int]] = {}
+
+    def count(self, memory: Memory) -> tuple[Counter[str], int]:
+        """Return how often each word occurs, the speaker's name included, and the number of words."""
+        entry = self._words.get(memory.key)
+        if entry is None or (entry[0] is not memory.text and entry[0] != memory.text):
+            words = Counter(map(stem, split_terms(f"{memory.speaker}: {memory.text}")))
+            entry = self._words[memory.key] = (memory.text, words, words.total())
+        return entry[1], entry[2]
+
+
+def score_memories(
+    question: Question, memories: Sequence[Memory], words: WordCache, likeness: Sequence[Likeness] = ()
+) -> tuple[list[float], list[str], bool]:
+    """Return the score of every memory, the main reason for it, and whether the question is clear."""
+    scorer = _Scorer(question, memories, words, likeness)
+    asked = dict.fromkeys(question.words, 1.0)
+    scores = scorer.score(asked)
+    further = scorer.feedback(scores)
+    is_clear = scorer.is_clear(scores)
+    return scorer.score(asked | further) if further else scores, scorer.reasons(), is_clear
+
+
+class _Scorer:
+    """Scores the memories of one question, with different words."""
+
+    def __init__(
+        self, question: Question, memories: Sequence[Memory], words: WordCache, likeness: Sequence[Likeness]
+    ) -> None:
+        self._question = question
+        self._memories = memories
+        self._weights = WITH_VECTORS if likeness else WITH_WORDS
+        counted = [words.count(memory) for memory in memories]
+        self._words = [held for held, _ in counted]
+        self._sizes = [size for _, size in counted]
+        self._groups = _sessions(memories)
+        self._neighbours = _Neighbours(memories, self._groups)
+        self._sessions: dict[int, list[int]] = {}
+        for number, group in enumerate(self._groups):
+            self._sessions.setdefault(group, []).append(number)
+        self._like = [0.0] * len(memories)
+        for give in likeness:
+            pairs = zip(give(memories), memories, strict=True)
+            # an echo resembles the question only through the pages it quotes
+            values = _normalize([0.0 if memory.echo else value for value, memory in pairs])
+            self._like = [total + value for total, value in zip(self._like, values, strict=True)]
+        self._bonus = [self._bonus_of(memory) for memory in memories]
+
+    def score(self, weights: WordWeights) -> list[float]:
+        """Return the score of every memory for weighted words."""
+        hits = self._hits(weights)
+        sizes, groups = self._sizes, self._groups
+        one = _normalize(_bm25(hits, sizes, weights))
+        three = _normalize(_bm25(*_combine(self._neighbours.threes(), hits, sizes), weights))
+        sessions = _normalize(_bm25(*_combine(self._sessions.values(), hits, sizes), weights))
+        session = dict(zip(self._sessions, sessions, strict=True))
+        total = [one[n] + three[n] + SESSION * session[groups[n]] + self._like[n] for n in range(len(groups))]
+        if not any(total):
+            return total
+        shared = self._neighbours.share(total, self._weights.near, self._weights.next)
+        return [score + bonus for score, bonus in zip(shared, self._bonus, strict=True)]
+
+    def feedback(self, scores: Sequence[float]) -> dict[str, float]:
+        """Return further words with their weights: those that distinguish the best exchanges (RM3)."""
+        numbers = [n for n, memory in enumerate(self._memories) if scores[n] > 0 and not memory.echo]
+        best = nlargest(_MAX_FEEDBACK, numbers, key=lambda n: (scores[n], -n))
+        if not best:
+            return {}
+        unwanted = {*self._question.words, *map(stem, self._question.names)} | self._question.names | _STOP_STEMS
+        worth: dict[str, float] = {}
+        for n in best:
+            weight = exp(scores[n] - scores[best[0]]) / max(self._sizes[n], 1)
+            for word, times in self._words[n].items():
+                if word not in unwanted:
+                    worth[word] = worth.get(word, 0.0) + weight * times
+        holding = Counter(word for words in self._words for word in words if word in worth)
+        worth = {word: value * idf(holding[word], len(self._words)) for word, value in worth.items()}
+        most = nlargest(_MAX_FEEDBACK, worth, key=lambda word: (worth[word], word))
+        scale = self._weights.feedback / worth[most[0]] if most and worth[most[0]] > 0 else 0.0
+        return {word: scale * worth[word] for word in most} if scale else {}
+
+    def is_clear(self, scores: Sequence[float]) -> bool:
+        """Return False for a question that tells little: few words, and none of them is rare in the best exchanges."""
+        question = self._question
+        if question.speakers or question.months:
+            return True
+        hits = self._hits(dict.fromkeys(question.words, 1.0))
+        holding = Counter(word for found in hits for word in found)
+        best = nlargest(3, range(len(hits)), key=lambda n: (scores[n], -n))
+        rarity = sum(idf(holding[word], len(hits)) for n in best for word in hits[n])
+        return rarity >= (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
+
+    def reasons(self) -> list[str]:
+        """Return the main reason of every memory."""
+        hits = self._hits(dict.fromkeys(self._question.words, 1.0))
+        return [_reason(found, like, bonus) for found, like, bonus in zip(hits, self._like, self._bonus, strict=True)]
+
+    def _hits(self, weights: WordWeights) -> list[WordHits]:
+        return [{word: held[word] for word in weights if word in held} for held in self._words]
+
+    def _bonus_of(self, memory: Memory) -> float:
+        if memory.place < 0 or memory.echo:
+            return 0.0
+        question = self._question
+        is_speaker = memory.speaker in question.speakers or memory.role in question.roles
+        bonus = self._weights.speaker if is_speaker else 0.0
+        return bonus + _date_bonus(memory.when, question.months) if question.months else bonus
+
+
+def _date_bonus(when: int, months: Iterable[tuple[int, int]]) -> float:
+    """Return 1 in a month that the question names, 0.5 early in the month after it, else 0."""
+    day = to_datetime(when)
+    best = 0.0
+    for month, year in months:
+        last = (day.year, day.month - 1) if day.month > 1 else (day.year - 1, 12)
+        if day.month == month and year in (0, day.year):
+            best = 1.0
+        elif day.day <= _EARLY and last[1] == month and year in (0, last[0]):
+            best = max(best, 0.5)
+    return best
+
+
+def _bm25(hits: Sequence[WordHits], lengths: Sequence[int], weights: WordWeights) -> list[float]:
+    """Return the BM25 scores of exchanges or groups of them, from their word hits and their lengths in words."""
+    average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
+    holding = Counter(word for found in hits for word in found)
+    worth = {word: weights[word] * idf(n, len(hits)) * (K1 + 1) for word, n in holding.items()}
+    scores = [0.0] * len(hits)
+    for number, found in enumerate(hits):
+        if found:  # most have no hit
+            norm = K1 * (1 - B + B * lengths[number] / average)
+            scores[number] = sum(worth[word] * times / (times + norm) for word, times in found.items())
+    return scores
+
+
+def _combine(
+    units: Iterable[Sequence[int]], hits: Sequence[WordHits], sizes: Sequence[int]
+) -> tuple[list[WordHits], list[int]]:
+    """Return the word hits and the lengths of groups of exchanges."""
+    combined, lengths = list[WordHits](), list[int]()
+    for unit in units:
+        found = [hits[n] for n in unit if hits[n]]
+        combined.append(_sum(found) if len(found) > 1 else found[0] if found else {})
+        lengths.append(sum([sizes[n] for n in unit]))
+    return combined, lengths
+
+
+def _sum(found: Sequence[WordHits]) -> WordHits:
+    total = dict(found[0])
+    for hits in found[1:]:
+        for word, times in hits.items():
+            total[word] = total.get(word, 0) + times
+    return total
+
+
+def _normalize(scores: Sequence[float]) -> list[float]:
+    """Divide scores by the best one."""
+    best = max(scores, default=0.0)
+    return [max(value, 0.0) / best for value in scores] if best > 0 else [0.0] * len(scores)
+
+
+def _sessions(memories: Sequence[Memory]) -> list[int]:
+    """Return the session of each memory: a run of exchanges without a long silence. A page is its own session."""
+    groups: list[int] = []
+    length = 0
+    for number, memory in enumerate(memories):
+        before = memories[number - 1] if number else None
+        continues = (
+            before is not None
+            and before.place >= 0
+            and memory.place >= 0
+            and abs(memory.when - before.when) < GAP
+            and length < MAX_IN_SESSION
+        )
+        length = length + 1 if continues else 1
+        groups.append(groups[-1] if continues else number)
+    return groups
+
+
+class _Neighbours:
+    """The exchanges of one session that are one or two places apart."""
+
+    def __init__(self, memories: Sequence[Memory], groups: Sequence[int]) -> None:
+        places = [memory.place for memory in memories]
+        self._count = len(memories)
+        self._next = {step: self._find(step, places, groups) for step in (1, 2)}
+
+    def threes(self) -> list[list[int]]:
+        """Return each exchange with those before and after it."""
+        near = self._next[1]
+        return [[*([n - 1] if n and near[n - 1] else ()), n, *([n + 1] if near[n] else ())] for n in range(self._count)]
+
+    def share(self, total: Sequence[float], near_share: float, next_share: float) -> list[float]:
+        """Return the scores with the shares that neighbours and their neighbours give."""
+        shared = list(total)
+        for step, share in ((1, near_share), (2, next_share)):
+            near = self._next[step]
+            for n in range(self._count):
+                if n >= step and near[n - step]:
+                    shared[n] += share * total[n - step]
+                if near[n]:
+                    shared[n] += share * total[n + step]
+        return shared
+
+    @staticmethod
+    def _find(step: int, places: Sequence[int], groups: Sequence[int]) -> list[bool]:
+        """Return for each memory whether the one `step` later is `step` places later in the same session."""
+        pairs = zip(places, places[step:], groups, groups[step:], strict=False)
+        later = [one == other and abs(there - here) == step for here, there, one, other in pairs]
+        return later + [False] * (len(places) - len(later))
+
+
+def _reason(hits: WordHits, like: float, bonus: float) -> str:
+    if hits:
+        return f"it has {', '.join(_join_pairs(hits))}"
+    if like > 1:
+        return "it is like the question"
+    if bonus:
+        return "the question names its speaker or its month"
+    return "it is next to what answers the question"
+
+
+def _join_pairs(words: Iterable[str]) -> list[str]:
+    """Return the words with overlapping pairs of an unspaced script joined, as they occur in the question."""
+    joined: list[str] = []
+    for word in words:
+        if joined and not word.isascii() and len(word) == 2 and joined[-1][-1] == word[0]:
+            joined[-1] += word[1]
+        else:
+            joined.append(word)
+    return joined
