@@ -47,7 +47,7 @@ class Weights(NamedTuple):
     feedback: float
 
 
-WITH_WORDS = Weights(near=0.2, next=0.1, speaker=1.0, feedback=0.1)
+WITH_WORDS = Weights(near=0.2, next=0.1, speaker=0.8, feedback=0.1)
 WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.5, feedback=0.2)
 
 WordHits = Mapping[str, int]

@@ -205,7 +205,7 @@ _STOP: Final = (
 STOP_WORDS: Final = frozenset(_STOP.split())
 """Words that do not tell what a question is about."""
 _SMALL_TALK: Final = (
-    "alright bye continue cool exactly fine go good goodbye great hello hey hi next nice no ok okay perfect please"
+    "afternoon again alright bye continue cool exactly fine go good goodbye evening great hello hey hi morning next nice no ok okay perfect please"
     " proceed right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
     " 继续 请继续 下一步 再见"
 )
