@@ -205,8 +205,9 @@ _STOP: Final = (
 STOP_WORDS: Final = frozenset(_STOP.split())
 """Words that do not tell what a question is about."""
 _SMALL_TALK: Final = (
-    "afternoon again alright bye continue cool exactly fine go good goodbye evening great hello hey hi morning next nice no ok okay perfect please"
-    " proceed right sure thank thanks yeah yep yes 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
+    "afternoon again alright bye continue cool evening exactly fine go good goodbye great hello hey hi morning next"
+    " nice no ok okay perfect please proceed right sure thank thanks yeah yep yes"
+    " 谢谢 多谢 好的 好吧 好 你好 您好 嗯 是 是的 对 对的 可以 行 没错"
     " 继续 请继续 下一步 再见"
 )
 SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
