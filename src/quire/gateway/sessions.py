@@ -36,6 +36,7 @@ PREFIX = "gateway/"
 _OPEN_LINES = 64
 _LINES_OF_KEY = 16
 _WAITING_JOBS = 2_000
+_MAX_DECODED = 256 << 20
 _OK = 200
 _log = logging.getLogger("quire.gateway")
 
@@ -216,7 +217,7 @@ class Sessions:
         """Read the transcript of a call. Return False if it has none that can be recorded."""
         encoding = call.headers.get(b"content-encoding", b"").decode("latin-1")
         try:
-            call.plain = decode_body(call.body, encoding, max(len(call.body), 256 << 20))
+            call.plain = decode_body(call.body, encoding, max(len(call.body), _MAX_DECODED))
         except UndecodableBody as error:
             _log.warning("A request was not recorded: %s", error)
             return False

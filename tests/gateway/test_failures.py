@@ -1,0 +1,323 @@
+"""No request is lost because of quire: whatever fails, the client gets the upstream's answer or its error."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import quire
+from quire.errors import Busy
+from quire.gateway.gateway_server import RunningGateway
+from quire.gateway.line import Line
+from tests.gateway.conftest import Start
+from tests.gateway.raw_upstream import RawRequest, RawResponse, RawUpstream, answer_with, send
+from tests.gateway.scripted_client import Client
+from tests.gateway.test_folding import BUDGET, FILLER, Worker, steps
+from tests.strict_provider import Reply, StrictProvider
+
+HELLO = {"x-quire-session": "one"}
+
+
+def header(client: Client, name: str) -> str | None:
+    return {key.lower(): value for key, value in client.received[-1].headers}.get(name)
+
+
+@pytest.mark.parametrize("error", [Busy("locked"), RuntimeError("a bug"), RecursionError()])
+def test_an_error_of_quire_sends_the_original(
+    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    running = start(mode="fold", budget=BUDGET)
+    client = Worker(running.url, "anthropic", HELLO)
+    client.say("One")
+    monkeypatch.setattr(Line, "append", fail)
+    client.say("Two")
+    assert header(client, "x-quire") == "bypass"
+    assert provider.requests[-1] == client.body(client.items[:-1])
+    monkeypatch.undo()
+    client.say("Three")
+    assert header(client, "x-quire") is None
+    running.gateway.sessions.drain()
+
+
+def test_observe_does_not_notice_an_error_of_quire(
+    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start()
+    monkeypatch.setattr(Line, "append", lambda *_: 1 / 0)
+    client = Client(running.url, "chat", HELLO)
+    client.say("One")
+    client.say("Two")
+    assert header(client, "x-quire") is None
+    running.gateway.sessions.drain()
+
+
+def test_a_line_that_is_locked_is_passed(
+    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.gateway.rewriting._LOCK_SECONDS", 0.1)
+    running = start(mode="fold")
+    client = Client(running.url, "chat", HELLO)
+    client.say("One")
+    running.gateway.sessions.drain()
+    sessions = running.gateway.sessions
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with sessions._locks["gateway/local/openai/one"]:
+            held.set()
+            release.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    client.say("Two")
+    release.set()
+    thread.join()
+    assert header(client, "x-quire") == "bypass"
+
+
+def test_what_cannot_fit_gets_the_error_of_the_provider(start: Start, provider: StrictProvider) -> None:
+    provider.state.limit = BUDGET
+    running = start(mode="fold", budget=BUDGET)
+    client = Client(running.url, "anthropic", HELLO)
+    client.system = FILLER * 60
+    client.items = [{"role": "user", "content": "Hello"}]
+    got = client.request()
+    assert got.status == 400
+    assert b"prompt is too long" in got.body
+
+
+@pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
+def test_too_long_is_folded_and_sent_once_more(start: Start, provider: StrictProvider, api: Any) -> None:
+    """The budget is larger than the window of the model."""
+    provider.script = steps(4)
+    provider.state.limit = BUDGET
+    running = start(mode="fold", budget=10 * BUDGET)
+    client = Worker(running.url, api, HELLO)
+    client.items.append({"role": "user", "content": "Start."})
+    for _ in range(40):
+        got = client.request()
+        assert got.status == 200, got.body
+        reply = client.take(got)
+        client.items += client._results(reply) or [{"role": "user", "content": "Go on."}]
+    refused = {problem.rule for problem in provider.refused}
+    assert len(provider.refused) <= 3, refused  # it learns the size at the first one
+    assert provider.refused
+
+
+def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: StrictProvider) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "anthropic", HELLO)
+    provider.script = lambda _: Reply("ok", thinking=("hm",))
+    client.say("One")
+    client.say("Two")
+    provider.refused.clear()
+    client.system = "Other words."  # every block before is bound to the old prompt
+    client.say("Three")
+    assert len(provider.refused) == 1
+    client.say("Four")
+    assert len(provider.refused) == 1
+    sent = provider.requests[-1]["messages"]
+    kinds = [[block["type"] for block in message["content"]] for message in sent if message["role"] == "assistant"]
+    assert kinds == [["text"], ["text"], ["thinking", "text"]]
+
+
+def test_observe_never_sends_a_request_twice(start: Start, provider: StrictProvider) -> None:
+    running = start()
+    client = Client(running.url, "anthropic", HELLO)
+    provider.script = lambda _: Reply("ok", thinking=("hm",))
+    client.say("One")
+    client.system = "Other words."
+    client.items.append({"role": "user", "content": "Two"})
+    assert client.request().status == 400
+    assert len(provider.requests) == 2
+
+
+def test_an_upstream_that_cannot_be_reached_is_an_error_that_clients_read(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    running = start(anthropic=f"http://127.0.0.1:{port}")
+    client = Client(running.url, "anthropic", HELLO)
+    client.items = [{"role": "user", "content": "Hello"}]
+    got = client.request()
+    assert got.status == 502
+    assert json.loads(got.body)["error"]["code"] == "upstream_unreachable"
+
+
+def test_a_stream_that_is_cut_is_passed_on_as_cut(start: Start, provider: StrictProvider) -> None:
+    for mode in ("observe", "fold"):
+        running = start(mode=mode)
+        provider.script = lambda _: Reply("a long answer", cut=3)
+        client = Client(running.url, "anthropic", {"x-quire-session": mode})
+        client.items = [{"role": "user", "content": "Hello"}]
+        got = client.request()
+        assert (got.status, got.complete) == (200, False)
+        assert b"content_block_start" in got.body
+
+
+def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start) -> None:
+    ended = threading.Event()
+
+    def endless() -> Iterator[bytes]:
+        try:
+            for _ in range(1_000):
+                yield b"data: {}\n\n" * 100
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    def answer(_: RawRequest) -> RawResponse:
+        return RawResponse(200, [("content-type", "text/event-stream")], endless())
+
+    with RawUpstream(answer) as upstream:
+        running = start(openai=upstream.url)
+        with socket.create_connection((running.host, running.port)) as connection:
+            body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+        assert ended.wait(10)
+
+
+def test_an_idle_connection_that_the_upstream_closed_is_replaced(start: Start) -> None:
+    with RawUpstream(lambda _: RawResponse(200, [], [b"ok"], complete=False, length=True)) as upstream:
+        running = start(openai=upstream.url)
+        for _ in range(3):
+            assert send(running.url, "POST", "/v1/chat/completions", [], b"{}").body == b"ok"
+
+
+def test_a_store_that_disappears_does_not_stop_the_gateway(start: Start, provider: StrictProvider, store: str) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "chat", HELLO)
+    client.say("One")
+    running.gateway.sessions.drain()
+    running.gateway.sessions.library.storage.close()
+    client.say("Two")
+    assert header(client, "x-quire") == "bypass"
+    assert [item["role"] for item in client.items] == ["user", "assistant"] * 2
+
+
+# The mode `fold` in special cases
+
+
+def folded_client(running: RunningGateway, provider: StrictProvider, rounds: int = 30) -> Worker:
+    """Return a client after a run that was folded."""
+    provider.script = steps(4)
+    client = Worker(running.url, "anthropic", {"x-claude-code-session-id": "one"})
+    client.items.append({"role": "user", "content": "Start."})
+    for _ in range(rounds):
+        reply = client.take(client.request())
+        client.items += client._results(reply) or [{"role": "user", "content": "Go on."}]
+    return client
+
+
+def is_folded(body: dict[str, Any]) -> bool:
+    return "Context key" in json.dumps(body["messages"][0])
+
+
+def test_count_tokens_is_rewritten_like_the_request(start: Start, provider: StrictProvider) -> None:
+    running = start(mode="fold", budget=BUDGET)
+    client = folded_client(running, provider)
+    client.request()
+    sent = provider.requests[-1]
+    count = {key: value for key, value in client.body().items() if key not in ("stream", "max_tokens")}
+    got = send(running.url, "POST", "/v1/messages/count_tokens", client.headers, json.dumps(count).encode())
+    assert got.status == 200
+    assert provider.requests[-1]["messages"] == sent["messages"]
+    assert is_folded(sent)
+    other = {**count, "messages": [{"role": "user", "content": "How long is this?"}]}
+    send(running.url, "POST", "/v1/messages/count_tokens", client.headers, json.dumps(other).encode())
+    assert provider.requests[-1] == other
+
+
+def test_a_restarted_gateway_sends_the_same_prefix(start: Start, provider: StrictProvider) -> None:
+    first = start(mode="fold", budget=BUDGET)
+    client = folded_client(first, provider)
+    client.request()
+    before = provider.requests[-1]["messages"]
+    first.gateway.sessions.drain()
+    client.url = start(mode="fold", budget=BUDGET).url
+    client.take(client.request())
+    assert is_folded({"messages": before})
+    assert provider.requests[-1]["messages"] == before
+    assert provider.refused == []
+
+
+def test_a_compaction_call_of_a_folded_session_fits(start: Start, provider: StrictProvider, store: str) -> None:
+    provider.state.limit = BUDGET + 500
+    running = start(mode="fold", budget=BUDGET)
+    client = folded_client(running, provider)
+    client.request()  # the request that makes the client compact
+    last = dict(client.items[-1])
+    blocks = last["content"] if isinstance(last["content"], list) else [{"type": "text", "text": last["content"]}]
+    asked = {"role": "user", "content": [*blocks, {"type": "text", "text": "Summarise this conversation."}]}
+    got = client.request([*client.items[:-1], asked])
+    assert got.status == 200
+    assert is_folded(provider.requests[-1])
+    assert provider.refused == []
+    client.take(client.request())
+    running.gateway.sessions.drain()
+    with quire.Library(store) as library:
+        texts = [message.text for message in library.open(next(iter(library.list()))).messages()]
+    assert not any("Summarise this" in text for text in texts)
+
+
+def test_a_branch_of_a_folded_session_fits(start: Start, provider: StrictProvider, store: str) -> None:
+    provider.state.limit = BUDGET + 500
+    running = start(mode="fold", budget=BUDGET)
+    client = folded_client(running, provider, 60)
+    turn = [n for n, item in enumerate(client.items) if item["role"] == "user" and isinstance(item["content"], str)]
+    client.items = [*client.items[: turn[-6]], {"role": "user", "content": "Another way."}]
+    assert client.request().status == 200
+    assert is_folded(provider.requests[-1])
+    assert provider.refused == []
+    running.gateway.sessions.drain()
+    with quire.Library(store) as library:
+        assert len(list(library.list())) == 2
+
+
+def test_one_session_is_switched_between_the_modes(start: Start, provider: StrictProvider) -> None:
+    running = start(mode="observe", budget=BUDGET)
+    client = folded_client(running, provider)
+    running.gateway.sessions.drain()
+    assert not is_folded(provider.requests[-1])
+    name = running.gateway.list_sessions()[0].name
+    running.gateway.sessions.set_mode(name, "fold")
+    client.request()
+    assert is_folded(provider.requests[-1])
+    running.gateway.sessions.set_mode(name, "observe")
+    client.request()
+    assert not is_folded(provider.requests[-1])
+
+
+def test_manual_thinking_of_a_loop_is_sent_back(start: Start) -> None:
+    """Models with manual thinking refuse a tool loop without the thinking it began with."""
+    seen: list[dict[str, Any]] = []
+    with StrictProvider() as provider:
+        made = steps(1_000)
+
+        def answer(request: RawRequest) -> RawResponse:
+            body = json.loads(request.body)
+            seen.append(body)
+            plain = {**body, "thinking": {"type": "adaptive"}, "messages": [{"role": "user", "content": "x"}]}
+            provider.script = made
+            return answer_with(provider)(request._replace(body=json.dumps(plain).encode()))
+
+        with RawUpstream(answer) as upstream:
+            running = start(mode="fold", budget=BUDGET, anthropic=upstream.url)
+            thinking = {"type": "enabled", "budget_tokens": 1024}
+            client = Worker(running.url, "anthropic", HELLO, thinking=thinking)
+            client.items.append({"role": "user", "content": "Start."})
+            for _ in range(30):
+                client.items += client._results(client.take(client.request()))
+    assert is_folded(seen[-1])
+    for body in seen:
+        first = next((message for message in body["messages"] if message["role"] == "assistant"), None)
+        assert first is None or first["content"][0]["type"] == "thinking"
