@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -460,3 +461,46 @@ def test_the_sdks_own_tool_runner_works_with_it(
     assert runner.until_done().content[0].text == "Noted."
     assert endpoint.requests[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
     assert "咖啡" in str(ctx.find("咖啡")[0].snippet)
+
+
+def test_commands_called_directly_raise_the_errors_of_the_sdk(tmp_path: Path) -> None:
+    ctx = quire.open(quire.MemoryStorage())
+    tool = QuireMemoryTool(ctx)
+    of_sdk = BetaLocalFilesystemMemoryTool(str(tmp_path))
+    commands: list[tuple[str, dict[str, Any]]] = [
+        ("create", {"path": "/memories/a.md", "file_text": "one\ntwo\none"}),
+        ("create", {"path": "/memories/a.md", "file_text": "again"}),
+        ("create", {"path": "/elsewhere/a.md", "file_text": "x"}),
+        ("view", {"path": "/memories/none.md"}),
+        ("view", {"path": "/memories/../../etc/passwd"}),
+        ("str_replace", {"path": "/memories/a.md", "old_str": "three", "new_str": "3"}),
+        ("str_replace", {"path": "/memories/a.md", "old_str": "one", "new_str": "1"}),
+        ("str_replace", {"path": "/memories", "old_str": "one", "new_str": "1"}),
+        ("insert", {"path": "/memories/a.md", "insert_line": 9, "insert_text": "x"}),
+        ("delete", {"path": "/memories"}),
+        ("delete", {"path": "/memories/none.md"}),
+        ("rename", {"old_path": "/memories/none.md", "new_path": "/memories/b.md"}),
+        ("rename", {"old_path": "/memories", "new_path": "/memories/b.md"}),
+        ("rename", {"old_path": "/memories/a.md", "new_path": "/memories/a.md"}),
+    ]
+    for name, fields in commands:
+        answers = []
+        for one in (tool, of_sdk):
+            try:
+                answers.append(getattr(one, name)(SimpleNamespace(command=name, view_range=None, **fields)))
+            except ToolError as error:
+                answers.append(("ToolError", str(error)))
+        assert answers[0] == answers[1], (name, fields)
+
+
+def test_a_direct_command_that_quire_refuses_is_an_error_of_the_sdk() -> None:
+    ctx = quire.open(quire.MemoryStorage())
+    tool = QuireMemoryTool(ctx, agent=ctx.as_agent("scribe", quota=quire.Quota(bytes=10)))
+    command: Any = SimpleNamespace(command="create", path="/memories/a.md", file_text="x" * 1_000)
+    with pytest.raises(ToolError, match="QuotaExceeded"):
+        tool.create(command)
+    with pytest.raises(ToolError, match="Invalid memory command"):
+        tool.view(cast(Any, SimpleNamespace(command="view")))
+    other = QuireAsyncMemoryTool(ctx)
+    with pytest.raises(ToolError, match="does not exist"):
+        asyncio.run(other.view(cast(Any, SimpleNamespace(command="view", path="/memories/none", view_range=None))))

@@ -7,7 +7,7 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from pydantic_ai import Agent
@@ -139,3 +139,26 @@ def test_a_history_of_pydantic_ai_that_was_summarised_is_followed() -> None:
     assert clerk.sent[-1] == ["a summary", "three"]
     clerk.ask("four", history)
     assert clerk.sent[-1] == [SECRET, "answer 1", "two", "answer 2", "four"]
+
+
+@pytest.mark.parametrize("id_", [None, "c1"])
+@pytest.mark.parametrize("content", ["", "let me look", [{"type": "text", "text": "let me look"}]])
+def test_an_invalid_call_leaves_no_orphan_result(id_: str | None, content: Any) -> None:
+    desk = Desk()
+    broken: Any = {"type": "invalid_tool_call", "id": id_, "name": "look", "args": "{broken", "error": None}
+    asked = AIMessage(content, invalid_tool_calls=[broken])
+    desk.ask(HumanMessage("look"), asked, HumanMessage("and?"))
+    got = desk.model.sent[-1]
+    calls = {call["id"] for message in got if isinstance(message, AIMessage) for call in message.invalid_tool_calls}
+    assert {message.tool_call_id for message in got if isinstance(message, ToolMessage)} <= calls
+    assert None not in calls
+    assert "{broken" in str(got)
+
+
+def test_a_call_without_an_id_gets_the_id_of_its_result() -> None:
+    desk = Desk()
+    call: Any = {"type": "tool_call", "id": None, "name": "look", "args": {}}
+    desk.ask(HumanMessage("look"), AIMessage("", tool_calls=[call]), HumanMessage("and?"))
+    got = desk.model.sent[-1]
+    called = [call["id"] for message in got if isinstance(message, AIMessage) for call in message.tool_calls]
+    assert called == [message.tool_call_id for message in got if isinstance(message, ToolMessage)] == ["call_0"]

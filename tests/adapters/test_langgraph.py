@@ -15,6 +15,7 @@ from langchain_core.tools import tool
 from langgraph.config import get_store
 from langgraph.store.base import (
     GetOp,
+    InvalidNamespaceError,
     Item,
     ListNamespacesOp,
     MatchCondition,
@@ -223,9 +224,14 @@ def test_bad_input_is_told_and_changes_nothing(store: QuireStore) -> None:
         store.search(("a",), filter={"n": {"$like": 1}})
     with pytest.raises(quire.InvalidValue, match="offset is -1"):
         store.search((), offset=-1)
-    for refused in (lambda: store.put(("a",), "k", {}, ttl=5), lambda: store.batch([PutOp(("a",), "k", {}, ttl=5)])):
-        with pytest.raises(NotImplementedError):
-            refused()
+    for ttl in (0, -1, True, "5", float("nan"), float("inf")):
+        with pytest.raises(quire.InvalidValue, match="ttl"):
+            store.batch([PutOp(("a",), "k", {}, ttl=ttl)])  # type: ignore[arg-type]
+    for namespace in (("foo", 1), "foo", ("a", None), 5):
+        for op in (PutOp(namespace, "k", {}), GetOp(namespace, "k"), SearchOp(namespace)):  # type: ignore[arg-type]
+            with pytest.raises(InvalidNamespaceError, match="namespace is") as raised:
+                store.batch([op])
+            assert isinstance(raised.value, quire.InvalidValue)
     assert store.ctx.seq == seq + 1
 
 
@@ -299,3 +305,108 @@ def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
         value = {"a": value}
     with pytest.raises(quire.InvalidValue, match="cannot be stored as JSON"):
         QuireStore("memory:").put(("a",), "k", {"v": value})
+
+
+# Time to live
+
+
+class Times:
+    """A clock that a test sets, in minutes."""
+
+    def __init__(self, store: QuireStore) -> None:
+        self._start = store.ctx.pages._engine.clock()
+        self.minutes = 0.0
+        store.ctx.pages._engine.clock = lambda: self._start + round(self.minutes * 60_000)
+
+
+def test_items_expire_after_their_last_use() -> None:
+    store = QuireStore(quire.MemoryStorage(), ttl={"default_ttl": 10, "refresh_on_read": True})
+    times = Times(store)
+    store.put(("m",), "short", {"text": "kestrel"}, ttl=1)
+    store.put(("m",), "usual", {"text": "kestrel"})
+    store.put(("m",), "kept", {"text": "kestrel"}, ttl=None)
+    times.minutes = 1
+    assert {item.key for item in store.search(("m",), query="kestrel", refresh_ttl=False)} == {"usual", "kept"}
+    assert store.get(("m",), "short") is None
+    times.minutes = 9
+    seq = store.ctx.seq
+    assert store.get(("m",), "usual", refresh_ttl=False) is not None
+    assert store.ctx.seq == seq
+    assert store.get(("m",), "usual") is not None  # the item lives for ten minutes more
+    times.minutes = 18
+    assert store.search(("m",), limit=5)[0].key == "usual"
+    times.minutes = 28
+    assert store.get(("m",), "usual") is None
+    assert [item.key for item in store.search(("m",))] == ["kept"]
+    assert store.get(("m",), "kept") is not None
+
+
+def test_expired_items_are_removed() -> None:
+    store = QuireStore(quire.MemoryStorage())
+    times = Times(store)
+    for n in range(3):
+        store.put(("old",), f"k{n}", {"n": n}, ttl=1)
+    store.put(("new",), "k", {}, ttl=60)
+    times.minutes = 2
+    assert store.list_namespaces() == [("new",)]
+    assert store.sweep_ttl() == 3
+    assert store.sweep_ttl() == 0
+    assert [page.name for page in store.ctx.pages.list_pages("store") if "key" in page.meta] == ["k"]
+    times.minutes = 100
+    store.put(("old",), "k0", {"again": True})  # a put removes what has expired, and brings back a key
+    assert store.list_namespaces() == [("old",)]
+    assert store.get(("old",), "k0") is not None
+    assert asyncio.run(store.aget(("new",), "k")) is None
+
+
+def test_a_put_over_a_key_has_its_own_time_to_live() -> None:
+    store = QuireStore(quire.MemoryStorage())
+    times = Times(store)
+    store.put(("m",), "k", {"n": 1}, ttl=1)
+    store.put(("m",), "k", {"n": 1})
+    times.minutes = 5
+    assert store.get(("m",), "k") is not None
+
+
+# Fields, scores, embeddings
+
+
+def test_the_fields_of_the_index_are_the_default() -> None:
+    store = QuireStore(quire.MemoryStorage(), index={"fields": ["title", "tags[*]"]})
+    store.put(("m",), "a", {"title": "kestrel", "text": "osprey", "tags": ["heron"]})
+    store.put(("m",), "b", {"title": "none", "text": "kestrel heron"}, index=["text"])
+    store.put(("m",), "c", {"title": "kestrel"}, index=False)
+
+    def found(query: str) -> set[str]:
+        return {item.key for item in store.search(("m",), query=query) if item.score is not None}
+
+    assert (found("kestrel"), found("heron"), found("osprey")) == ({"a", "b"}, {"a", "b"}, set())
+
+
+def test_scores_are_between_0_and_1_and_fall() -> None:
+    store = QuireStore(quire.MemoryStorage())
+    for n in range(30):
+        store.put(("m",), f"k{n}", {"text": "kestrel " * (n % 5) + "and others " * n})
+    scores = [item.score for item in store.search(("m",), query="kestrel", limit=30) if item.score is not None]
+    assert len(scores) == 24
+    assert all(0 < score <= 1 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_embeddings_of_the_index_are_used_and_shown() -> None:
+    pytest.importorskip("numpy")
+
+    def embed(texts: Sequence[str]) -> list[list[float]]:
+        return [[float("bird" in text or "kestrel" in text), float("car" in text), 0.1] for text in texts]
+
+    store = QuireStore(quire.MemoryStorage(), index={"dims": 3, "embed": embed})  # type: ignore[typeddict-item]
+    assert store.embeddings is not None
+    assert store.embeddings.embed_query("a bird") == [1.0, 0.0, 0.1]
+    store.put(("m",), "a", {"text": "a fast car"})
+    store.put(("m",), "b", {"text": "a kestrel"})
+    best = store.search(("m",), query="bird")[0]
+    assert best.key == "b"
+    assert best.score is not None
+    assert 0 < best.score <= 1
+    assert QuireStore(quire.MemoryStorage()).embeddings is None
+    assert QuireStore(quire.open(quire.MemoryStorage(), embedder=embed)).embeddings is not None

@@ -1,8 +1,9 @@
 """Memory files: the memory tool of Anthropic with the pages of a context as files."""
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from posixpath import normpath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from quire.adapters.context_pool import requires_extra
 from quire.adapters.turn_scope import AnyContext, context_of
@@ -42,6 +43,19 @@ class Place(NamedTuple):
     names: tuple[str, ...]
 
 
+Command = TypeVar("Command")
+
+
+def _command(run: "Callable[[QuireMemoryTool, Command], str]") -> "Callable[[QuireMemoryTool, Command], str]":
+    """Run a command; it raises only `ToolError`. It is also called directly, not only by `execute`."""
+
+    @wraps(run)
+    def run_command(tool: "QuireMemoryTool", command: Command) -> str:
+        return str(tool._run(lambda: run(tool, command)))
+
+    return run_command
+
+
 class QuireMemoryTool(BetaAbstractMemoryTool):
     """The memory tool with pages of a context as files: directories are folders, files are text pages.
 
@@ -73,6 +87,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
 
     # The commands
 
+    @_command
     def view(self, command: "BetaMemoryTool20250818ViewCommand") -> str:
         """Return a directory two levels deep, or the numbered lines of a file."""
         place, lines = _place(command.path), command.view_range
@@ -106,6 +121,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
             if isinstance(page, ContentsPage) and not above:
                 yield from self._below(page.index, f"{page.name}/")
 
+    @_command
     def create(self, command: "BetaMemoryTool20250818CreateCommand") -> str:
         """Create a file, and the directories above it."""
         place = _place(command.path)
@@ -115,6 +131,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         self._agent.create_detail_page(place.names[-1], "", command.file_text, folder)
         return f"File created successfully at: {place.path}"
 
+    @_command
     def str_replace(self, command: "BetaMemoryTool20250818StrReplaceCommand") -> str:
         """Replace a text that occurs once in a file."""
         place, old = _place(command.path), command.old_str
@@ -135,6 +152,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
         return head + "\n".join(snippet)
 
+    @_command
     def insert(self, command: "BetaMemoryTool20250818InsertCommand") -> str:
         """Insert a text after a line of a file; 0 is the beginning."""
         place, line = _place(command.path), command.insert_line
@@ -151,6 +169,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         self._agent.set_detail(page.index, changed if changed.endswith("\n") else changed + "\n")
         return f"The file {place.path} has been edited."
 
+    @_command
     def delete(self, command: "BetaMemoryTool20250818DeleteCommand") -> str:
         """Remove a file, or a directory with its content."""
         place = _place(command.path)
@@ -162,6 +181,7 @@ class QuireMemoryTool(BetaAbstractMemoryTool):
         self._agent.remove_page(page.index)
         return f"Successfully deleted {place.path}"
 
+    @_command
     def rename(self, command: "BetaMemoryTool20250818RenameCommand") -> str:
         """Rename or move a file or a directory."""
         old, new = _place(command.old_path), _place(command.new_path)

@@ -24,6 +24,8 @@ with requires_extra("langgraph"):
     from langgraph.store.base import (
         BaseStore,
         GetOp,
+        IndexConfig,
+        InvalidNamespaceError,
         Item,
         ListNamespacesOp,
         MatchCondition,
@@ -32,6 +34,8 @@ with requires_extra("langgraph"):
         Result,
         SearchItem,
         SearchOp,
+        TTLConfig,
+        ensure_embeddings,
         get_text_at_path,
         tokenize_path,
     )
@@ -90,8 +94,17 @@ PUT = "store_put"
 """The operation of every commit of a store."""
 
 
+_MINUTE = 60_000
+"""Milliseconds. A time to live is given in minutes."""
+_LONGEST_TTL = 1_000_000_000
+
+
+class WrongNamespace(InvalidValue, InvalidNamespaceError):
+    """A namespace that is not a tuple of texts."""
+
+
 class ItemIndex:
-    """The items and folders of one segment by namespace and key, in the order of creation."""
+    """The items and folders of one segment by namespace and key, in the order of creation, and when items expire."""
 
     def __init__(self, ctx: Context, segment: str) -> None:
         self._ctx = ctx
@@ -100,6 +113,7 @@ class ItemIndex:
         self.items: dict[Place, PageIndex] = {}
         self.folders: dict[Namespace, PageIndex] = {}
         self.places: dict[PageIndex, Place] = {}
+        self.expiries: dict[PageIndex, int] = {}
 
     def refresh(self) -> None:
         """Read what was committed since the last call. After other operations than puts, read everything again."""
@@ -118,7 +132,7 @@ class ItemIndex:
         return [page for page in pages if page.rpartition("-")[0] == self._segment]
 
     def _read_all(self) -> None:
-        self.items, self.folders, self.places = {}, {(): f"{self._segment}-0"}, {}
+        self.items, self.folders, self.places, self.expiries = {}, {(): f"{self._segment}-0"}, {}, {}
         for page in self._ctx.pages.list_pages(self._segment):
             self._take(page)
 
@@ -126,6 +140,7 @@ class ItemIndex:
         try:
             self._take(self._ctx.pages.get_page(index))
         except NoSuchPage:
+            self.expiries.pop(index, None)
             place = self.places.pop(index, None)
             if place is not None and self.items.get(place) == index:
                 del self.items[place]
@@ -140,14 +155,18 @@ class ItemIndex:
             place = (tuple(namespace), key)
             self.items[place] = page.index
             self.places[page.index] = place
+            self.expiries.pop(page.index, None)
+            if isinstance(expires := page.meta.get("expires"), int):
+                self.expiries[page.index] = expires
 
 
 class _Put(NamedTuple):
-    """A put: the text of the page (None removes it), and the fields that a search finds."""
+    """A put: the text of the page (None removes it), the fields that a search finds, and the time to live."""
 
     place: Place
     text: str | None
     indexed: bool | list[str]
+    ttl: float | None = None
 
 
 class QuireStore(BaseStore):
@@ -155,15 +174,31 @@ class QuireStore(BaseStore):
 
     `where` is an open context, or a path, a URL or a storage where the context `context` is opened. The segment is
     created if it is missing. Agents of the context may read it; a view shows one line for each top namespace. A batch
-    is one commit. There is no time to live: a put with one is refused.
+    is one commit. `index` and `ttl` are LangGraph's: the fields that a search finds and the embeddings, and the default
+    time to live. Expired items are not returned; the next put or `sweep_ttl` removes them.
     """
 
-    supports_ttl = False
+    supports_ttl = True
 
     def __init__(
-        self, where: Where, *, context: str = "store", segment: str = "store", **options: Unpack[Options]
+        self,
+        where: Where,
+        *,
+        context: str = "store",
+        segment: str = "store",
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        **options: Unpack[Options],
     ) -> None:
+        config = index or IndexConfig()
+        self.embeddings = ensure_embeddings(config["embed"]) if config.get("embed") else None
+        if self.embeddings is not None and not isinstance(where, Context):
+            options.setdefault("embedder", self.embeddings.embed_documents)
         self.ctx = to_context(where, context, **options)
+        if self.embeddings is None and (embedder := self.ctx.pages._engine.embedder) is not None:
+            self.embeddings = ensure_embeddings(embedder)
+        self.ttl_config = ttl
+        self._fields = [field for field in config.get("fields") or () if field != "$"]
         self._given = isinstance(where, AnyContext)
         self._segment = segment
         self.ctx.pages._engine.retry(self._make_segment)
@@ -178,16 +213,30 @@ class QuireStore(BaseStore):
             self._items.refresh()
             puts: dict[Place, _Put] = {}
             results: list[Result] = []
+            used: set[Place] = set()
             for op in ops:
                 if isinstance(op, PutOp):
-                    put = _put(op)
+                    put = _put(op, self._fields)
                     puts[put.place] = put
                     results.append(None)
                 else:
-                    results.append(self._read(op))
-            if puts:
-                self._write(list(puts.values()))
+                    found = self._read(op)
+                    results.append(found)
+                    if self._items.expiries and isinstance(op, GetOp | SearchOp) and op.refresh_ttl:
+                        used.update(_places_of(found))
+            if puts or any(self._can_be_refreshed(place) for place in used):
+                self._write(list(puts.values()), used)
             return results
+
+    def sweep_ttl(self) -> int:
+        """Remove the expired items in one commit; return their number."""
+        with self._lock:
+            self.ctx.refresh()
+            self._items.refresh()
+            expired = sum(1 for index in self._items.places if self._is_expired(index))
+            if expired:
+                self._write([], set())
+            return expired
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Run `batch` without blocking the event loop."""
@@ -209,8 +258,8 @@ class QuireStore(BaseStore):
     def _read(self, op: Op) -> Result:
         match op:
             case GetOp():
-                place = (_labels(op.namespace), op.key)
-                return self._item(place) if place in self._items.items else None
+                place = (_labels(op.namespace), str(op.key))
+                return self._item(place) if self._is_stored(place) else None
             case SearchOp():
                 _labels(op.namespace_prefix)
                 check_whole_number(op.limit, "limit")
@@ -251,7 +300,7 @@ class QuireStore(BaseStore):
         """Yield the items of a search: hits of the query with their scores, best first, then the others."""
         prefix = tuple(op.namespace_prefix)
         scored = dict(self._hits(op.query, prefix)) if op.query and op.query.strip() else {}
-        within = (place for place in self._items.items if place[0][: len(prefix)] == prefix)
+        within = (place for place in self._items.items if place[0][: len(prefix)] == prefix and self._is_stored(place))
         rest = ((place, None) for place in within if place not in scored)
         for place, score in chain(scored.items(), rest):
             item = self._item(place)
@@ -262,8 +311,9 @@ class QuireStore(BaseStore):
         """Yield the items of a namespace that match a query, best first."""
         for hit in self.ctx.find(query, len(self._items.items), segment=self._segment, kind="text"):
             place = self._items.places.get(hit.index)
-            if place is not None and place[0][: len(prefix)] == prefix and self._is_found(hit.index, query):
-                yield place, hit.score
+            is_within = place is not None and place[0][: len(prefix)] == prefix and self._is_stored(place)
+            if place is not None and is_within and self._is_found(hit.index, query):
+                yield place, max(0.0, hit.score) / (1 + max(0.0, hit.score))  # between 0 and 1
 
     def _is_found(self, index: PageIndex, query: str) -> bool:
         """Return whether a query may find an item: by its indexed fields, or not at all if `index` is False."""
@@ -276,20 +326,49 @@ class QuireStore(BaseStore):
 
     def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
         conditions = op.match_conditions or ()
-        everywhere = {namespace for namespace, _ in self._items.items}
+        everywhere = {place[0] for place in self._items.items if self._is_stored(place)}
         found = (namespace for namespace in everywhere if all(matches_namespace(namespace, one) for one in conditions))
         return sorted({namespace[: op.max_depth] for namespace in found})[op.offset : op.offset + op.limit]
 
+    # Time to live
+
+    def _now(self) -> int:
+        return self.ctx.pages._engine.clock()
+
+    def _is_expired(self, index: PageIndex) -> bool:
+        expires = self._items.expiries.get(index)
+        return expires is not None and expires <= self._now()
+
+    def _is_stored(self, place: Place) -> bool:
+        index = self._items.items.get(place)
+        return index is not None and not self._is_expired(index)
+
+    def _can_be_refreshed(self, place: Place) -> bool:
+        """Return whether a use moves the expiry of an item. Uses within a hundredth of its life change nothing."""
+        index = self._items.items.get(place)
+        if index is None or index not in self._items.expiries or self._is_expired(index):
+            return False
+        life = self.ctx.pages.get_page(index).meta["ttl"] * _MINUTE
+        return bool(self._now() + life - self._items.expiries[index] > life / 100)
+
     # Writing
 
-    def _write(self, puts: list[_Put]) -> None:
+    def _write(self, puts: list[_Put], used: set[Place]) -> None:
         engine = self.ctx.pages._engine
-        engine.retry(lambda: engine.run(self.ctx.pages.actor, PUT, self._plan, puts))
+        engine.retry(lambda: engine.run(self.ctx.pages.actor, PUT, self._plan, puts, used))
         self._items.refresh()
 
-    def _plan(self, plan: Plan, puts: list[_Put]) -> None:
+    def _plan(self, plan: Plan, puts: list[_Put], used: set[Place]) -> None:
+        """Plan puts, new expiries of used items, and the removal of expired items."""
         self._items.refresh()
         made: dict[Namespace, PageIndex] = {}
+        written = {put.place for put in puts}
+        for place, index in self._items.items.items():
+            if place not in written and self._is_expired(index):
+                remove_page(plan, index)
+            elif place not in written and place in used and self._can_be_refreshed(place):
+                meta = self.ctx.pages.get_page(index).meta
+                update_page(plan, index, meta={**meta, "expires": self._now() + round(meta["ttl"] * _MINUTE)})
         for put in puts:
             index = self._items.items.get(put.place)
             if put.text is None:
@@ -299,12 +378,12 @@ class QuireStore(BaseStore):
                 self._add(plan, put, made)
             else:
                 set_detail(plan, index, put.text)
-                update_page(plan, index, meta=_meta(put))
+                update_page(plan, index, meta=_meta(put, self._now()))
 
     def _add(self, plan: Plan, put: _Put, made: dict[Namespace, PageIndex]) -> None:
         namespace, key = put.place
         parent = self._folder(plan, namespace, made)
-        index = create_detail_page(plan, _name(key), "", put.text or "", parent, meta=_meta(put))
+        index = create_detail_page(plan, _name(key), "", put.text or "", parent, meta=_meta(put, self._now()))
         if not namespace:
             hide(plan, index)
 
@@ -332,18 +411,27 @@ class QuireStore(BaseStore):
 
 
 def _labels(namespace: object) -> Namespace:
-    """Return a namespace as a tuple. Raise `InvalidValue` for a text, which would be split into letters."""
+    """Return a namespace as a tuple. Raise `WrongNamespace` for a text, which would be split into letters."""
     if not isinstance(namespace, tuple | list):
-        raise InvalidValue(
+        raise WrongNamespace(
             f"namespace is {short_repr(namespace)}; a tuple is needed, such as ({short_repr(namespace)},)."
         )
+    for label in namespace:
+        if not isinstance(label, str):
+            raise WrongNamespace(f"namespace is {short_repr(namespace)}; its label {short_repr(label)} is not text.")
     return tuple(namespace)
 
 
-def _put(op: PutOp) -> _Put:
-    if op.ttl is not None:
-        raise NotImplementedError(f"ttl is {op.ttl!r}; QuireStore has no time to live. Use ttl=None.")
-    place = (_labels(op.namespace), op.key)
+def _places_of(found: Result) -> list[Place]:
+    items = found if isinstance(found, list) else [found]
+    return [(item.namespace, item.key) for item in items if isinstance(item, Item)]
+
+
+def _put(op: PutOp, fields: list[str]) -> _Put:
+    ttl: object = op.ttl
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < _LONGEST_TTL):
+        raise InvalidValue(f"is {short_repr(ttl)}; minutes from 0 to {_LONGEST_TTL:,} are needed.", argument="ttl")
+    place = (_labels(op.namespace), str(op.key))
     if op.value is None:
         return _Put(place, None, True)
     if not isinstance(op.value, Mapping):
@@ -352,13 +440,18 @@ def _put(op: PutOp) -> _Put:
         text = json.dumps(dict(op.value), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(f"The value of {op.key!r} cannot be stored as JSON: {error}.") from None
-    return _Put(place, text, True if op.index is None else op.index)
+    indexed = op.index if op.index is not None else (fields or True)
+    return _Put(place, text, True if indexed == ["$"] else indexed, op.ttl)
 
 
-def _meta(put: _Put) -> dict[str, Any]:
+def _meta(put: _Put, now: int) -> dict[str, Any]:
     namespace, key = put.place
-    place = {"namespace": list(namespace), "key": key}
-    return place if put.indexed is True else {**place, "index": put.indexed}
+    meta: dict[str, Any] = {"namespace": list(namespace), "key": key}
+    if put.indexed is not True:
+        meta["index"] = put.indexed
+    if put.ttl is not None:
+        meta |= {"ttl": put.ttl, "expires": now + round(put.ttl * _MINUTE)}
+    return meta
 
 
 def _name(text: str) -> str:

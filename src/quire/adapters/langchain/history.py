@@ -5,7 +5,7 @@ from typing import Self, Unpack
 from weakref import finalize
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
-from quire.adapters.langchain.messages import from_stored, to_stored
+from quire.adapters.langchain.messages import from_stored, to_stored, with_ids
 from quire.adapters.stored_list import read_newest, replace_stored
 from quire.adapters.turn_scope import AnyContext
 from quire.aio.calls import CallQueue
@@ -45,7 +45,8 @@ class QuireChatMessageHistory(BaseChatMessageHistory):
     def view(self) -> list[BaseMessage]:
         """Return what fits the context's budget: whole messages as they were added, older ones folded."""
         self.ctx.refresh()
-        return [found for message in self.ctx.render().messages if (found := from_stored(message)) is not None]
+        shown = self.ctx.render().messages
+        return [with_ids(found) for message in shown if (found := from_stored(message)) is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Add messages in one commit. Messages that no model may see are stored and not shown."""

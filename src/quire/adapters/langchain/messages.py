@@ -53,7 +53,7 @@ def parse(message: BaseMessage) -> list[Message]:
     return [
         Message(
             role=role,
-            content=_content(message.content),
+            content=_content(message.content, _broken_calls(message)),
             tool_calls=tuple(_calls(message)) if isinstance(message, AIMessage) else (),
             tool_call_id=_call_id_of(message) if role == "tool" else None,
             name=message.name if role != "tool" else None,
@@ -109,17 +109,38 @@ def _calls(message: BaseMessage) -> Iterator[ToolCall]:
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidValue(f"The arguments of {call['name']!r} cannot be written as JSON: {error}.") from None
         yield ToolCall(call["id"] or f"call_{n}", call["name"], arguments)
-    for n, broken in enumerate(message.invalid_tool_calls):
-        yield ToolCall(broken["id"] or f"broken_{n}", broken["name"] or "unknown", broken["args"] or "")
+    for broken in message.invalid_tool_calls:
+        if broken["id"]:
+            yield ToolCall(broken["id"], broken["name"] or "unknown", broken["args"] or "")
     legacy = message.additional_kwargs.get("function_call")
     if isinstance(legacy, dict) and isinstance(legacy.get("name"), str):
         yield ToolCall(f"function_{legacy['name']}", legacy["name"], str(legacy.get("arguments") or "{}"))
 
 
-def _content(content: str | list[str | dict[Any, Any]]) -> str | list[Part]:
+def _broken_calls(message: BaseMessage) -> list[Part]:
+    """Return the invalid calls without an id as texts: no result can answer them."""
+    broken = message.invalid_tool_calls if isinstance(message, AIMessage) else []
+    texts = (f"[Invalid call of {call['name'] or 'a tool'}: {call['args'] or ''}]" for call in broken if not call["id"])
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def with_ids(message: BaseMessage) -> BaseMessage:
+    """Return a message for a model, in which every call has the id that its result has."""
+    if not isinstance(message, AIMessage) or all(
+        call["id"] for call in [*message.tool_calls, *message.invalid_tool_calls]
+    ):
+        return message
+    calls = [{**call, "id": call["id"] or f"call_{n}"} for n, call in enumerate(message.tool_calls)]
+    broken = [call for call in message.invalid_tool_calls if call["id"]]
+    [parsed] = parse(message)
+    content = message.content if len(broken) == len(message.invalid_tool_calls) else parsed.text
+    return message.model_copy(update={"content": content, "tool_calls": calls, "invalid_tool_calls": broken})
+
+
+def _content(content: str | list[str | dict[Any, Any]], more: list[Part]) -> str | list[Part]:
     if isinstance(content, str):
-        return content
-    return [part for block in content if (part := _part(block)) is not None]
+        return [*([{"type": "text", "text": content}] if content.strip() else []), *more] if more else content
+    return [*(part for block in content if (part := _part(block)) is not None), *more]
 
 
 def _part(block: str | dict[Any, Any]) -> Part | None:

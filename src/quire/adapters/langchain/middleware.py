@@ -5,7 +5,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, Unpack
 
 from quire.adapters.context_pool import ContextPool, SyncedContext, Where, requires_extra
-from quire.adapters.langchain.messages import fingerprint, parse, to_langchain
+from quire.adapters.langchain.messages import fingerprint, parse, to_langchain, with_ids
 from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
@@ -166,7 +166,7 @@ def _to_request_messages(
         if message.role == "system" and not shown and place is None:
             system += _blocks(prompts) if message.text == prompt else [message.text]
         elif place is not None:
-            shown.append(messages[place.item])
+            shown.append(with_ids(messages[place.item]))
         else:
             source = synced.sync.find_source(message)
             fresh = to_langchain(message, None if source is None else messages[source.item])
