@@ -4,24 +4,22 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from quire.gateway.clients import Launch, prepare
 from tests.gateway_clients.installation import find_client
 from tests.gateway_clients.script import write_facts
 
-_OPENCODE = {
-    "provider": {
-        "fake": {
-            "npm": "@ai-sdk/openai-compatible",
-            "name": "Fake",
-            "options": {"apiKey": "sk-test-key"},
-            "models": {"fake-model": {"name": "fake", "limit": {"context": 200_000, "output": 8_000}}},
-        }
-    }
-}
 MODELS = {"claude": "claude-fable-5-1", "codex": "gpt-6.1-sol", "opencode": "fake/fake-model", "aider": "openai/gpt-4o"}
+
+
+def _opencode(limit: int) -> dict[str, object]:
+    """Return the configuration of OpenCode: one model with a context window of `limit` tokens."""
+    models = {"fake-model": {"name": "fake", "limit": {"context": limit, "output": 2_000}}}
+    options = {"apiKey": "sk-test-key"}
+    provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options, "models": models}
+    return {"provider": {"fake": provider}}
 
 
 @dataclass
@@ -31,7 +29,8 @@ class Client:
     name: str
     root: Path
     model: str = ""
-    facts: list[str] = field(default_factory=list)
+    context_limit: int | None = None
+    """The context window that the client assumes; by default its own value for the model."""
 
     def __post_init__(self) -> None:
         self.model = self.model or MODELS[self.name]
@@ -69,7 +68,8 @@ class Client:
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "OPENCODE_CONFIG_CONTENT": json.dumps(_OPENCODE),
+            "OPENCODE_CONFIG_CONTENT": json.dumps(_opencode(self.context_limit or 200_000)),
+            **({"CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(self.context_limit)} if self.context_limit else {}),
         }
 
     def command(self, prompt: str, *arguments: str) -> list[str]:
@@ -80,7 +80,8 @@ class Client:
                 return [self.program, *fixed, *arguments, prompt]
             case "codex":
                 fixed = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", self.model]
-                return [self.program, "exec", *fixed, *arguments, prompt]
+                limit = ["-c", f"model_context_window={self.context_limit}"] if self.context_limit else []
+                return [self.program, "exec", *fixed, *limit, *arguments, prompt]
             case "opencode":
                 return [self.program, "run", "-m", self.model, *arguments, prompt]
             case _:

@@ -69,3 +69,17 @@ def test_the_line_of_a_folded_page_is_counted_anew_when_it_changes() -> None:
     ctx.pages.update_page(chapter, name="短", description="")
     view = ctx.render()
     assert openai_tokens(view.openai()) == view.tokens
+
+
+def test_a_result_before_a_late_system_message_is_not_folded() -> None:
+    """Claude Code sends a system message after each result. The model has not answered the result yet."""
+    ctx = quire.open("memory:", budget=900)
+    ctx.user("Read the files.")
+    for step in range(8):
+        function = {"name": "read", "arguments": "{}"}
+        ctx.assistant(tool_calls=[{"id": f"c{step}", "type": "function", "function": function}])
+        ctx.tool_result(f"c{step}", f"the code of file {step} " + "word " * 250)
+        ctx.add({"role": "system", "content": f"{step} files are read."})
+        shown = ctx.render().messages
+        assert f"the code of file {step} " in "".join(message.text for message in shown)
+        assert f"{step} files are read." in shown[-1].text

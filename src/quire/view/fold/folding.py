@@ -241,11 +241,17 @@ class RowItem(NamedTuple):
 
 
 def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
-    """Return the pages that are never folded: the open exchange, the last user message, and the newest exchange."""
+    """Return the pages that are never folded: the open exchange, the last user message, and the newest exchange.
+
+    Late system messages after the newest exchange are not folded either.
+    """
     expanded = _expanded_items(row)
     waiting = reader.open_exchange()
     kept = {s.page.key for s in expanded if s.shows(waiting.key)} if waiting is not None else set()
-    kept.update(item.page.key for item in expanded[-1:])  # the model has not answered it yet
+    for item in reversed(expanded):  # what the model has not answered yet
+        kept.add(item.page.key)
+        if item.page.header.form is not Form.SYSTEM:
+            break
     kept.update([s.page.key for s in reversed(expanded) if s.has_user_message()][:1])
     return kept
 
