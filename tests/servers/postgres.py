@@ -41,7 +41,7 @@ class Server:
         self.data = folder / "data"
         self._settings = () if durable else _QUICK
         self._process: subprocess.Popen[bytes] | None = None
-        self._programs, self._launcher = _create_database(folder)
+        self._programs, self.launcher = _create_database(folder)
 
     @property
     def socket(self) -> Path:
@@ -59,12 +59,12 @@ class Server:
         command = [f"{self._programs}/postgres", "-D", str(self.data), "-k", str(self.folder), *settings]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _KEEPER, "sh", str(self.folder), *self._launcher.prefix, *command, *self._settings],
+                ["sh", "-c", _KEEPER, "sh", str(self.folder), *self.launcher.prefix, *command, *self._settings],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                **self._launcher.options,
+                **self.launcher.options,
             )
         self._wait()
 

@@ -155,7 +155,10 @@ _STARTING: Final = ("starting up", "shutting down", "too many", "not yet accepti
 """Parts of libpq's messages about a server that will accept connections soon. libpq gives no code for a refused one."""
 _LATER: Final = (errors.TooManyConnections, errors.CannotConnectNow, errors.InsufficientResources)
 """The same by code: a proxy gives one if its server refuses the first statement."""
-_AWAY: Final = ("refused", "No such file", "reset by peer", "closed the connection", "timeout expired")
+_AWAY: Final = (
+    *("refused", "No such file", "reset by peer", "closed the connection", "timeout expired"),
+    *("login has been failing", "cannot connect to server", "conn crashed", "query_wait_timeout"),  # of PgBouncer
+)
 """Parts of its messages about a server that cannot be reached. One that was reachable before may come back."""
 _inherited: list[Any] = []
 """Connections of a parent process. Garbage collection here must not end them there."""
