@@ -20,6 +20,7 @@ _START_TIMEOUT = 30.0
 _GRACE_SECONDS = 10
 _MANY = 10_000
 _LIMITS = Limits(
+    header_seconds=60.0,
     write_seconds=600.0,  # a client that is paused in its terminal does not read
     waiting=_MANY,
     waiting_per_address=_MANY,

@@ -16,6 +16,7 @@ from quire.gateway.routing import Protocol
 from quire.gateway.spans import content_blocks, drop_field, replace_content
 from quire.model.messages import Message, messages_to_text
 from quire.providers import format_request
+from quire.view.parts import ViewPart
 from quire.view.view import View
 
 PREAMBLE = (
@@ -25,6 +26,7 @@ PREAMBLE = (
     " read_page reads one by its index. Do not mention this note; continue the conversation."
 )
 _THINKING = ("thinking", "redacted_thinking")
+_PLAIN = ("exchange", "opening", "preamble")
 
 
 class TextPiece(NamedTuple):
@@ -36,33 +38,30 @@ class TextPiece(NamedTuple):
 class ItemPiece(NamedTuple):
     """Items that are sent: their numbers, the parts of the item that are shown, and whether their thinking is sent.
 
-    `clipped` are messages with shortened texts, by their part; they are written anew.
+    No `parts` means all of them. `clipped` are messages with shortened texts, by their part; they are written anew.
     """
 
     numbers: tuple[int, ...]
-    parts: tuple[int, ...] = (0,)
+    parts: tuple[int, ...] = ()
     thinking: bool = True
     clipped: Mapping[int, Message] = {}
 
 
 class Layout(NamedTuple):
-    """The pieces of a view of the first `total` items."""
+    """The pieces of a view of the first `total` items; None if every item is shown as it is."""
 
-    pieces: tuple[TextPiece | ItemPiece, ...]
+    pieces: tuple[TextPiece | ItemPiece, ...] | None
     total: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every item is shown as it is."""
-        return all(isinstance(piece, ItemPiece) and not piece.clipped for piece in self.pieces)
 
     @property
     def front(self) -> tuple[TextPiece, ...]:
         """The texts. They stay the same until the next fold."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, TextPiece))
+        return tuple(piece for piece in self.pieces or () if isinstance(piece, TextPiece))
 
     def before(self, end: int) -> "Layout | None":
         """Return the layout of the first `end` items; None if a later item is folded in it."""
+        if self.pieces is None:
+            return Layout(None, end)
         shown = {number for piece in self.pieces if isinstance(piece, ItemPiece) for number in piece.numbers}
         if any(number not in shown for number in range(end, self.total)):
             return None
@@ -72,6 +71,8 @@ class Layout(NamedTuple):
 
 def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
     """Return the layout of a view. All folded lines are in one text at the front, after the preamble."""
+    if all(part.kind in _PLAIN and not _is_clipped(part) for part in view.parts):
+        return Layout(None, total)
     pieces: list[TextPiece | ItemPiece] = []
     folded: list[str] = []
     for part in view.parts:
@@ -79,7 +80,7 @@ def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
             continue
         tagged = [(message, _numbers(message, epoch)) for message in part.messages]
         if part.kind == "exchange" and any(numbers for _, numbers in tagged):
-            is_clipped = any(page.granularity == "clipped" for page in part.pages)
+            is_clipped = _is_clipped(part)
             for message, numbers in tagged:
                 if numbers:  # one without tags only says that a result is missing
                     _add_item(pieces, message, numbers, is_clipped=is_clipped)
@@ -90,6 +91,10 @@ def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
     if folded:
         pieces.insert(0, TextPiece((PREAMBLE.replace("{key}", key), *folded)))
     return Layout(tuple(pieces), total)
+
+
+def _is_clipped(part: ViewPart) -> bool:
+    return any(page.granularity == "clipped" for page in part.pages)
 
 
 def _numbers(message: Message, epoch: int) -> tuple[int, ...]:
@@ -134,7 +139,7 @@ class Writer:
     def write(self, layout: Layout) -> list[bytes]:
         """Return the bytes of all items of a layout."""
         written: list[bytes] = []
-        for piece in layout.pieces:
+        for piece in layout.pieces or ():
             written += [self._write_text(piece.texts)] if isinstance(piece, TextPiece) else self._write_item(piece)
         return written
 
@@ -168,13 +173,14 @@ class Writer:
         """Return a message of Anthropic with the blocks that are shown; None if none is left."""
         blocks = content_blocks(raw)
         groups = [[0]] if blocks is None else _group_blocks(blocks)
-        is_whole = sorted(piece.parts) == list(range(len(groups))) and not piece.clipped
+        parts = sorted(piece.parts) or list(range(len(groups)))
+        is_whole = parts == list(range(len(groups))) and not piece.clipped
         if is_whole and (keeps or not _has_thinking(blocks)):
             return raw
         if blocks is None:
             return msgspec.json.encode(format_request(list(piece.clipped.values()), "anthropic")[0])
         shown: list[bytes] = []
-        for part in sorted(piece.parts):
+        for part in parts:
             if part in piece.clipped:
                 shown += _write_clipped(piece.clipped[part])
             elif part < len(groups):

@@ -119,7 +119,7 @@ class Rewriter:
     def _render(self, call: Call, line: Line) -> Layout:
         """Draw the view of a line; it may fold."""
         frame = self._frame(call)
-        tools = [{"name": f"frame_{frame.digest}"}]
+        tools = None if call.protocol == "openai" else [{"name": f"frame_{frame.digest}"}]  # only thinking is bound
         model = call.spans.model if call.spans else ""
         view = line.ctx.render(reserve=frame.tokens, tools=tools, model=model or None)
         key = line.ctx.pages._engine.read(context_key)
@@ -135,11 +135,14 @@ class Rewriter:
 
     def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
-        if call.spans is None or (layout.is_whole and not state.strip):
+        if call.spans is None or (layout.pieces is None and not state.strip):
             return None
         items = call.transcript
-        if layout.is_whole:
-            layout = Layout(tuple(ItemPiece((n,), _all_parts(n, layout)) for n in range(total)), total)
+        if layout.pieces is None and call.protocol == "responses":  # the items of a reply belong together
+            layout = Layout((ItemPiece(tuple(range(min(total, state.strip))), thinking=False),), state.strip)
+            total = min(total, state.strip)
+        elif layout.pieces is None:
+            layout = Layout(tuple(ItemPiece((n,)) for n in range(total)), total)
         loop = _loop_start(items) if call.spans.has_manual_thinking else len(items)
         written = Writer(items, call.protocol, loop=loop, strip=state.strip).write(layout)
         prompts = [item.raw for item in call.items[: call.prompts]]
@@ -206,11 +209,6 @@ class Rewriter:
                 if len(self._frames) > _FRAMES:
                     self._frames.popitem(last=False)
         return found
-
-
-def _all_parts(number: int, layout: Layout) -> tuple[int, ...]:
-    found = [piece.parts for piece in layout.pieces if isinstance(piece, ItemPiece) and number in piece.numbers]
-    return tuple(part for parts in found for part in parts) or (0,)
 
 
 def _loop_start(items: Sequence[Item]) -> int:
