@@ -35,6 +35,7 @@ from quire.storage.base import (
     Family,
     Put,
     Record,
+    sum_orders,
 )
 from quire.storage.file.frames import read_frames
 from tests.compat.make_store import Letters
@@ -392,3 +393,25 @@ def test_a_page_in_a_wrong_place_is_never_left_out(backend: str, tmp_path: Path)
         patch(storage, Put(PAGE, record.key, record.value, record.group, record.order))
     assert quire.doctor(storage).healthy
     storage.close()
+
+
+def test_the_places_below_a_folder_of_an_older_quire_are_summed_at_its_first_write() -> None:
+    storage = MemoryStorage()
+    ctx = quire.open(storage, "c")
+    for number in range(3):
+        ctx.pages.create_detail_page(f"note {number}", "", "a note", "mem-0")
+    ctx.user("hello")  # now the tally of `mem-0` has a record of its own
+    root = page_key(1, 0)
+    new = ctx.pages._engine.state.tally(root)
+    assert new.children == 3
+    assert new.orders > 0
+    patch(storage, Put(TALLY, root, encode_record(root, 3)))
+    old = quire.open(storage, "c")
+    assert old.pages._engine.state.tally(root) == (3, 0)
+    assert [page.name for page in old.pages.children("mem-0", limit=1)] == ["note 0"]
+    assert quire.doctor(storage).healthy
+    old.pages.create_detail_page("note 3", "", "a note", "mem-0")
+    now = old.pages._engine.state.tally(root)
+    assert now.children == 4
+    assert now.orders == sum_orders(record.order for record in storage.members("c", PAGE, root))[1]
+    assert quire.doctor(storage).healthy

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from quire.core.derived_records import LayoutRecord
 from quire.core.plan import Plan
+from quire.core.reader import EMPTY_FOLDER, Folder
 from quire.core.records import (
     CHECKPOINTS,
     FORMAT,
@@ -35,7 +36,6 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.core.state import EMPTY_FOLDER, Folder
 from quire.storage.base import (
     ANCHOR,
     BODY,

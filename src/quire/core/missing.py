@@ -103,6 +103,12 @@ def count_records(state: Counted) -> Counts:
     )
 
 
+def sum_folder(state: Counted, key: int, tally: Tally) -> Tally:
+    """Return the tally of a folder that an older quire wrote, with the sum of the orders, if its count is right."""
+    found = Tally(*state.near.sum_members(state.context, PAGE, key)) if isinstance(state.near, SupportsCount) else tally
+    return found if found.children == tally.children else tally
+
+
 def check_folder(state: Counted, key: int) -> None:
     """Raise `Corrupt` if a child of a folder is missing or not in its place.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from quire.core.derived_records import LayoutRecord
-from quire.core.reader import Numbering, Reader, Slot, slot_of
+from quire.core.reader import EMPTY_FOLDER, Folder, Numbering, Reader, Slot, numbers_used_up, slot_of
 from quire.core.records import (
     GAPS,
     MAX_CALLERS,
@@ -32,7 +32,7 @@ from quire.core.records import (
     page_line,
     segment_number,
 )
-from quire.core.state import EMPTY_FOLDER, Folder, State, numbers_used_up
+from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex

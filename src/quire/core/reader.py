@@ -6,6 +6,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from copy import copy
+from typing import Final, NamedTuple
 
 from quire.core.derived_records import LayoutRecord
 from quire.core.records import (
@@ -18,11 +19,12 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
+    Tally,
     page_key,
     page_number,
     segment_number,
 )
-from quire.errors import Hint, NoSuchPage, NoSuchSegment, QuireError
+from quire.errors import Hint, InvalidOperation, NoSuchPage, NoSuchSegment, QuireError
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility, format_index, parse_index
 
 _DEEPEST = 100_000
@@ -33,6 +35,21 @@ Slot = tuple[bytes, int]
 def slot_of(record: PageRecord) -> Slot:
     """Return the record's place among its siblings."""
     return record.rank, record.key
+
+
+def numbers_used_up(segment_id: str) -> InvalidOperation:
+    """Return the error for a segment without further page numbers."""
+    return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
+
+
+class Folder(NamedTuple):
+    """The data for appending to a folder: its children, and the highest rank ever used in it."""
+
+    tally: Tally
+    last: bytes | None
+
+
+EMPTY_FOLDER: Final = Folder(Tally(), None)
 
 
 Gap = tuple[int, int]

@@ -6,12 +6,12 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
 from quire.core.loading import load_context
-from quire.core.reader import Numbering, Reader, Slot
+from quire.core.reader import Folder, Numbering, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
@@ -43,7 +43,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, Corrupt, InvalidOperation, NoSuchContext, NoSuchPage, QuireError, short_repr
+from quire.errors import Conflict, Corrupt, NoSuchContext, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, Visibility
 from quire.model.sized_cache import SizedCache
@@ -73,21 +73,6 @@ _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Returned for the number of a purged message: numbers never shift."""
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
-
-
-def numbers_used_up(segment_id: str) -> InvalidOperation:
-    """Return the error for a segment without further page numbers."""
-    return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
-
-
-class Folder(NamedTuple):
-    """The data for appending to a folder: its children, and the highest rank ever used in it."""
-
-    tally: Tally
-    last: bytes | None
-
-
-EMPTY_FOLDER: Final = Folder(Tally(), None)
 
 
 class State(Reader):
@@ -291,6 +276,8 @@ class State(Reader):
             tally = self.tally(key)
             if bool(tally.children) is (last is None):
                 missing.check_children(self, key, 0 if last is None else -1)
+            if tally.children and not tally.orders:
+                tally = missing.sum_folder(self, key, tally)
             found = Folder(tally, max(last or b"", cold or b"") or None)
             self._keep_folder(key, found)
         else:
