@@ -11,6 +11,7 @@ FLOORS = (
     "errors",
     "model",
     "providers",
+    "formats",
     "storage",
     "core",
     "search",
@@ -40,6 +41,7 @@ FLOORS = (
 ONLY: dict[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "providers": frozenset({"errors", "model"}),
+    "formats": frozenset({"errors", "model", "providers"}),
     "storage": frozenset({"errors", "model"}),
 }
 """The packages that may import less than everything below them."""

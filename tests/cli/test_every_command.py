@@ -60,7 +60,7 @@ REFUSED: list[list[str]] = [
     ["new", AT, "--context", NAME],
     ["new", AT, "--context", " "],
     ["import", AT, "no-such-file.json"],
-    ["import", AT, FILE, "--conversation", "2"],
+    ["import", AT, FILE, "--conversation", "3"],
     ["import", AT, FILE, "--conversation", "two"],
     ["replay", "no-such-file.json"],
     ["replay", FILE, "--budget", "many"],

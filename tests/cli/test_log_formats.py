@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire.cli.log_formats import detect_kind, read_log
 from quire.errors import InvalidValue
+from quire.formats.files import detect_kind, read_log
 from quire.model.messages import messages_to_text
 from quire.providers import format_messages
 from tests.cli.conftest import NAME, Run
@@ -95,10 +95,11 @@ def test_a_session_of_claude_code_is_read_with_its_answers_in_one_piece(tmp_path
     assert [(skip.line, skip.what) for skip in history.skipped] == [
         (1, "no message but 'summary'"),
         (2, "no message but 'file-history-snapshot'"),
-        (8, "a subagent's message"),
         (9, "an error of the provider's"),
         (11, "no message but 'system'"),
     ]
+    assert [(found.name, found.is_agent) for found in history.conversations] == [("", False), ("agent-u6", True)]
+    assert [message["content"] for message in history.conversations[1].messages] == ["A subagent's task"]  # type: ignore[index]
 
 
 def test_a_session_of_codex_is_read_with_its_instructions(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_import_prints_what_it_imported_and_what_it_skipped(run: Run, tmp_path: 
     assert ended.code == 0
     assert "default: 5 messages on 4 pages, 1 of them not shown to a model" in ended.out
     assert "orphaned result, message 4" in ended.out
-    assert "skipped 5 records of the file" in ended.out
+    assert "skipped 4 records of the file" in ended.out
     assert "1 × a subagent's message (first in line 8)" in ended.out
     with quire.open(tmp_path / "a.db") as context:
         assert len(context.messages()) == 4

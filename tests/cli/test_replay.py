@@ -237,7 +237,8 @@ def test_the_conversation_of_a_store_is_replayed(run: Run, two: Path, tmp_path: 
     assert "'run-1'" in run("replay", store, *words).err
     ended = run("import", tmp_path / "other.db", store)
     assert ended.code == 2
-    assert f"is a store, not a file of messages. Run quire export {store} messages.jsonl --format openai" in ended.err
+    assert "If it is a store of quire" in ended.err
+    assert f"run quire export {store} messages.jsonl --format openai" in ended.err
 
 
 def test_programs_get_a_line_for_every_strategy_and_one_about_all(run: Run, two: Path) -> None:

@@ -15,7 +15,15 @@ from quire.conversation.batches import Temporary
 from quire.conversation.edits import cleanup, messages_of, planner_of
 from quire.conversation.importing import Importer
 from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
-from quire.conversation.sequence import Item, Messages, items, newest_numbers, numbers_after, read_messages
+from quire.conversation.sequence import (
+    Item,
+    Messages,
+    date_messages,
+    items,
+    newest_numbers,
+    numbers_after,
+    read_messages,
+)
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.core.records import SentView
@@ -213,6 +221,19 @@ class Conversation:
     def messages_on(self, page: PageIndex) -> list[Message]:
         """Return the messages of an exchange by its page; none for any other page. Raises `NoSuchPage`."""
         return self._engine.read(lambda state: read_messages(state, state.require_page(page).header.numbers))
+
+    def date_messages(self, messages: Iterable[Message] | None = None) -> list[Message]:
+        """Return messages, by default all of the conversation, with `at`: their own time, or that of their arrival.
+
+        A message of a view that is not a message of the conversation has no time.
+        """
+        listed: list[Any] = [messages]
+        if messages is None or isinstance(messages, Iterable):
+            listed = list(self.messages() if messages is None else messages)
+        for message in listed:
+            if not isinstance(message, Message):
+                raise InvalidValue(f"has {short_repr(message)}; a list of Message is needed.", argument="messages")
+        return self._engine.read(lambda state: date_messages(state, listed))
 
     def prelude(self, index: int) -> list[str]:
         """Return the texts at the end of the view that a reply answers: windows and recalled pages."""

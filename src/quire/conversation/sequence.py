@@ -3,15 +3,18 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from typing import Any, overload
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.entries import read_entry
 from quire.core.reader import Numbering, Reader
 from quire.core.records import PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuireError
+from quire.model.clock import to_datetime
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex, SegmentType
 from quire.system.window_pages import StoredWindow, window_pages
@@ -78,6 +81,25 @@ def read_messages(reader: Reader, numbers: Iterable[int]) -> list[Message]:
     """Return the messages with these numbers, each with its index."""
     numbering = reader.numbering()
     return [_to_message(reader, numbering, number) for number in numbers]
+
+
+def date_messages(state: State, messages: Iterable[Message]) -> list[Message]:
+    """Return messages with their own times, or those of their arrival: of the entry, or of the page in a fork."""
+    times: dict[int, datetime | None] = {}
+    numbering, dated = state.numbering(), []
+    for message in messages:
+        at = message.at
+        if at is None and 0 <= message.index < numbering.length:
+            record = state.message(numbering.number(message.index))
+            if record.seq not in times:
+                entry = read_entry(state, record.seq)
+                page = state.page(state.current_key(record.page)) if entry is None else None
+                time = page.header.created if isinstance(page, PageRecord) else None
+                time = time if entry is None else entry.time
+                times[record.seq] = None if time is None else to_datetime(time)
+            at = times[record.seq]
+        dated.append(message if at is message.at else replace(message, at=at))
+    return dated
 
 
 def _to_message(reader: Reader, numbering: Numbering, number: int) -> Message:

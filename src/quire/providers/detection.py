@@ -33,7 +33,7 @@ _PROVIDERS: Mapping[str, Provider] = {
 """The types of parts that only one provider has."""
 _PARTS = _PROVIDERS.keys() | {"text", "refusal", "function", "custom"}
 _CALLS = ("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call", "shell_call")
-_ITEMS = frozenset(
+ITEMS = frozenset(
     {
         *_CALLS,
         *(f"{call}_output" for call in _CALLS),
@@ -154,7 +154,7 @@ def _item(value: Values, kind: str | None, place: str) -> Provider:
     if kind in _PARTS:
         raise invalid_value(place, value, 'that is a part of a message: give {"role": …, "content": [it]}')
     is_reference = kind is None and isinstance(value.get("id"), str) and value.keys() <= {"id", "type"}
-    if kind not in _ITEMS and not is_reference:
+    if kind not in ITEMS and not is_reference:
         raise invalid_value(place, value, _ACCEPTED)
     return "responses"
 

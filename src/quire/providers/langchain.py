@@ -4,11 +4,13 @@ They are read without the library and without running its loader.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import anthropic, openai, parts, responses
 from quire.providers.plain_json import Values, dumps, invalid_value, to_plain_json
+from quire.providers.times import read_time
 
 _TYPES: Mapping[str, Role] = {
     "human": "user",
@@ -57,6 +59,7 @@ def read(value: object, place: str) -> list[Message]:
             tool_call_id=_answered_id(kind, data, place) if role == "tool" else None,
             name=parts.optional_text(data, "name", place) if role != "tool" else None,
             meta=_meta(data),
+            at=_read_time(data),
         )
     ]
 
@@ -159,6 +162,12 @@ def _answered_id(kind: str, data: Values, place: str) -> str:
     if kind == "function":
         return openai._legacy_id(parts.name_field(data, place))
     return parts.optional_text(data, "tool_call_id", place) or ""
+
+
+def _read_time(data: Values) -> datetime | None:
+    """Return the time that `format_session` writes; LangChain itself stores none."""
+    source = data.get("response_metadata")
+    return read_time(source.get("timestamp")) if isinstance(source, dict) else None
 
 
 def _meta(data: Values) -> Values:

@@ -1,26 +1,26 @@
 """Commands that copy contexts: export, backup, migrate."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
-
-import msgspec
 
 import quire
 from quire.cli.command import CONTEXT, STORE, STORE_HELP, argument, command, existing_name, open_context
 from quire.cli.terminal import Output, Progress, Values, count_of
 from quire.errors import InvalidOperation, StorageFailure
+from quire.formats import SESSION_FORMATS, format_session
 from quire.maintenance.person_copy import format_context
-from quire.providers import format_messages
 from quire.storage.urls import mask_address
 
 _STDOUT = "-"
 _WHOLE = ("quire", "json", "html")
-_FORMATS = (*_WHOLE, "openai", "anthropic", "responses")
+_FORMATS = (*_WHOLE, *SESSION_FORMATS)
 _FORMAT_HELP = (
     "quire: everything with its history; json, html: a copy for a person, without PRIVATE segments; others: the"
-    " conversation as messages"
+    " conversation, as messages or as a session that the tool can resume"
 )
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 @command(
@@ -28,12 +28,16 @@ _FORMAT_HELP = (
     argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)"),
     argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{_FORMAT_HELP} (default: %(default)s)"),
     argument("--overwrite", action="store_true", help="replace an existing file"),
+    argument("--view", action="store_true", help="write the current view instead of the whole conversation"),
+    argument("--times", action="store_true", help="write the time of each message of openai, anthropic and responses"),
     examples=(
         "quire export agent.db support-42.quire --context support-42",
         "quire export agent.db - --format openai | jq -r .role",
         "quire export agent.db agent.json --format json --overwrite",
+        "quire export agent.db 6f0c3a52-7d3e-4a53-9c9e-2f6f3f0b8a11.jsonl --format claude-code --view",
     ),
-    about="The import command reads the formats quire and json as a context.",
+    about="The import command reads all formats but html. The id of a session of Claude Code or Codex is the UUID at"
+    " the end of the file's name.",
 )
 def run_export(options: argparse.Namespace, out: Output) -> None:
     values: Values = {"format": options.format, "file": options.file}
@@ -52,7 +56,7 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
         values |= {"context": name, "records": done.records, "bytes": done.bytes}
     else:
         with open_context(options) as context:
-            data = _encode_context(context, options.format)
+            data = _encode_context(context, options)
         if options.file == _STDOUT:
             sys.stdout.write(data.decode())
             return
@@ -61,16 +65,19 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
     out.result(values, f"wrote {out.paint.cyan(values['context'])} to {options.file}: {values['bytes']:,} bytes")
 
 
-def _encode_context(context: quire.Context, form: str) -> bytes:
-    """Return a copy for a person, or the messages in a provider's form as JSON Lines."""
-    if form in _WHOLE:
-        return format_context(context.pages.storage, context.name, form)[0]  # type: ignore[arg-type]
-    messages = list(context.messages())
-    values = format_messages(messages, form)  # type: ignore[arg-type]
-    if form == "anthropic":
-        prompts = [{"role": "system", "content": message.text} for message in messages if message.role == "system"]
-        values = [*prompts, *values]
-    return b"".join(msgspec.json.encode(value) + b"\n" for value in values)
+def _encode_context(context: quire.Context, options: argparse.Namespace) -> bytes:
+    """Return a copy for a person, or the messages in the form of a provider or a tool."""
+    if options.format in _WHOLE:
+        return format_context(context.pages.storage, context.name, options.format)[0]
+    messages = context.render(preview=True).messages if options.view else None
+    name = _UUID.search(Path(options.file).stem)
+    return format_session(
+        context.conversation.date_messages(messages),
+        options.format,
+        session_id=name.group() if name else None,
+        folder=str(Path.cwd()),
+        times=options.times,
+    )
 
 
 def _write(path: Path, data: bytes, *, overwrite: bool) -> None:

@@ -10,10 +10,11 @@ import quire
 from quire import Message
 from quire.cli import print_error
 from quire.cli.command import REDACT, STORE, argument, command, new_name
-from quire.cli.log_formats import FileKind, LogFile, LoggedConversation, detect_kind, read_log
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
 from quire.errors import InvalidValue, QuireError
+from quire.formats.files import FileKind, detect_kind, is_database, read_log
+from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
 
 _ALL = "all"
@@ -38,11 +39,17 @@ def parse_conversation(text: str | None, others: str = "") -> int | None:
         metavar="NAME",
         help="the context to import into; created if it does not exist (default: 'default')",
     ),
-    argument("file", metavar="FILE", help="JSON or JSON Lines, optionally gzipped; - is standard input"),
+    argument(
+        "file",
+        metavar="FILE",
+        help="JSON or JSON Lines, optionally gzipped; - is standard input; a SQLite file or the address of a PostgreSQL"
+        " server with sessions of the OpenAI Agents SDK or checkpoints of LangGraph",
+    ),
     argument(
         "--conversation",
         metavar="N",
-        help="import conversation N of the file, from 1; 'all' imports each into NAME-1, NAME-2, …",
+        help="import conversation N of the file, from 1; 'all' imports each into NAME-1, NAME-2, …; those of a"
+        " database into contexts with their own names if no NAME is given",
     ),
     argument("--dry-run", action="store_true", help="read and report, and store nothing"),
     REDACT,
@@ -51,10 +58,12 @@ def parse_conversation(text: str | None, others: str = "") -> int | None:
         "quire import agent.db request.json --dry-run",
         "cat messages.json | quire import agent.db -",
         "quire import runs.db runs.jsonl.gz --conversation all --context run",
+        "quire import agents.db checkpoints.sqlite --conversation all",
     ),
-    about="It reads messages of OpenAI and Anthropic, items of OpenAI Responses, request bodies, responses, and session"
-    " files of coding agents. It imports files of quire export as a new context. A broken history is imported too;"
-    " the command reports what was wrong and what it skipped.",
+    about="It reads messages of OpenAI, Anthropic, LangChain and pydantic-ai, items of OpenAI Responses, request"
+    " bodies, responses, sessions of Claude Code (each sub-agent into NAME.agent-ID) and of Codex, and databases of the"
+    " OpenAI Agents SDK and LangGraph. Messages keep their times. It imports files of quire export as a new context. A"
+    " broken history is imported too; the command reports what was wrong and what it skipped.",
 )
 def run_import(options: argparse.Namespace, out: Output) -> None:
     kind = detect_kind(options.file)
@@ -62,12 +71,7 @@ def run_import(options: argparse.Namespace, out: Output) -> None:
         _import_context(options, out, kind)
         return
     log = read_log(options.file)
-    name = new_name(options)
-    if options.conversation == _ALL:
-        pairs = [(f"{name}-{n}", conversation) for n, conversation in enumerate(log.conversations, 1)]
-    else:
-        number = parse_conversation(options.conversation, f", or {_ALL!r}")
-        pairs = [(name, log.select(number, others=f", or all of them with {_ALL!r}"))]
+    pairs = _choose_conversations(log, options)
     where = "memory:" if options.dry_run else options.where
     with quire.Library(where, create=True, redact=quire.redact_secrets if options.redact else None) as library:
         for position, (target, conversation) in enumerate(pairs):
@@ -77,6 +81,20 @@ def run_import(options: argparse.Namespace, out: Output) -> None:
         _print_skipped(log, out)
         if options.dry_run:
             out.line("nothing was stored")
+
+
+def _choose_conversations(log: LogFile, options: argparse.Namespace) -> list[tuple[str, LoggedConversation]]:
+    """Return the conversations to import with the names of their contexts. The sub-agents of a session come with it."""
+    name = new_name(options)
+    agents = [(f"{name}.{found.name}", found) for found in log.conversations if found.is_agent]
+    if options.conversation == _ALL:
+        sessions = [found for found in log.conversations if not found.is_agent]
+        keeps_names = not options.context and is_database(options.file)
+        named = ((found.name if keeps_names else f"{name}-{n}", found) for n, found in enumerate(sessions, 1))
+        return [*named, *agents]
+    number = parse_conversation(options.conversation, f", or {_ALL!r}")
+    chosen = log.select(number, others=f", or all of them with {_ALL!r}")
+    return [(name, chosen), *(agents if number is None and not chosen.is_agent else ())]
 
 
 def _import_messages(

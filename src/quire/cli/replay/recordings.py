@@ -13,8 +13,9 @@ from msgspec.structs import replace
 import quire
 from quire import Message, ToolCall
 from quire.cli.command import open_context
-from quire.cli.log_formats import LogFile, LoggedConversation, is_store, read_log
 from quire.errors import InvalidValue
+from quire.formats.files import is_store, read_log
+from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
 
 

@@ -1,0 +1,139 @@
+"""Databases of sessions: the OpenAI Agents SDK and LangGraph, in SQLite or PostgreSQL. They are only read.
+
+| tables                                          | source                                                      |
+|-------------------------------------------------|-------------------------------------------------------------|
+| `agent_sessions`, `agent_messages`              | sessions of the OpenAI Agents SDK (SQLite, SQLAlchemy)      |
+| `checkpoints` with `writes`                     | LangGraph's SQLite saver                                    |
+| `checkpoints` with `checkpoint_blobs`           | LangGraph's PostgreSQL saver                                |
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from quire.errors import InvalidValue
+from quire.formats.checkpoints import CheckpointThread, decode_channel, decode_checkpoint
+from quire.formats.log import LoggedConversation, SkippedRecord
+
+Rows = Callable[[str, Sequence[object]], Iterator[Sequence[Any]]]
+"""Runs a query with `?` for its parameters; yields its rows."""
+Found = tuple[list[LoggedConversation], list[SkippedRecord]]
+_CHECKPOINTS = (
+    "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id"
+)
+_AGENTS = {"agent_sessions", "agent_messages"}
+
+
+def read_database(source: str) -> Found:
+    """Return the conversations of a database and its other records. Raises `InvalidValue` if it has none to read."""
+    with _open(source) as (rows, tables):
+        if tables >= _AGENTS:
+            return _read_agents(rows)
+        if "checkpoints" in tables:
+            return _read_checkpoints(rows, blobs="checkpoint_blobs" in tables)
+    if source.startswith("postgres"):
+        raise InvalidValue("The database has no sessions of the OpenAI Agents SDK and no checkpoints of LangGraph.")
+    raise InvalidValue(
+        f"{source!r} has no sessions of the OpenAI Agents SDK and no checkpoints of LangGraph. If it is a store of"
+        f" quire, run quire export {source} messages.jsonl --format openai to write the messages of a context."
+    )
+
+
+def has_sessions(source: str) -> bool:
+    """Return whether a SQLite file has sessions that `read_database` reads."""
+    try:
+        with _open(source) as (_, tables):
+            return tables >= _AGENTS or "checkpoints" in tables
+    except InvalidValue:
+        return False
+
+
+@contextmanager
+def _open(source: str) -> Iterator[tuple[Rows, set[str]]]:
+    """Open a database for reading; yield a function that runs queries, and the names of its tables."""
+    if source.startswith("postgres"):
+        with _connect_postgres(source) as connection:
+
+            def rows(query: str, values: Sequence[object]) -> Iterator[Sequence[Any]]:
+                return iter(connection.execute(query.replace("?", "%s"), values).fetchall())
+
+            listed = rows("SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()", ())
+            yield rows, {str(name) for (name,) in listed}
+        return
+    try:
+        file = apsw.Connection(str(Path(source)), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            listed = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            yield file.execute, {str(name) for (name,) in listed}  # type: ignore[misc]
+        finally:
+            file.close()
+    except apsw.Error as error:
+        raise InvalidValue(f"Cannot read {source!r} as a SQLite database: {error}.") from None
+
+
+def _connect_postgres(source: str) -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise InvalidValue("Reading a PostgreSQL database needs the extra 'postgres'.") from None
+    try:
+        return psycopg.connect(source, autocommit=True)
+    except psycopg.Error as error:
+        raise InvalidValue(f"Cannot connect to the PostgreSQL database: {error}.") from None
+
+
+def _read_agents(rows: Rows) -> Found:
+    """Read the sessions of the OpenAI Agents SDK: one JSON item per row, in the order of their ids."""
+    sessions: dict[str, list[object]] = {}
+    skipped: list[SkippedRecord] = []
+    for (name,) in rows("SELECT session_id FROM agent_sessions ORDER BY created_at, session_id", ()):
+        sessions[str(name)] = []
+    query = "SELECT id, session_id, message_data, created_at FROM agent_messages ORDER BY id"
+    for number, name, data, created in rows(query, ()):
+        try:
+            item = json.loads(data) if isinstance(data, str | bytes) else data
+        except (ValueError, RecursionError):
+            item = None
+        if not isinstance(item, dict) or "__enc__" in item:
+            what = "an encrypted item" if isinstance(item, dict) else "an item that is no JSON object"
+            skipped.append(SkippedRecord(number, what))
+            continue
+        sessions.setdefault(str(name), []).append({**item, "timestamp": created} if created else item)
+    return [LoggedConversation(name, items) for name, items in sessions.items() if items], skipped
+
+
+def _read_checkpoints(rows: Rows, *, blobs: bool) -> Found:
+    """Read the messages of the newest checkpoint of every thread, each with the time at which it first appeared."""
+    found: list[LoggedConversation] = []
+    skipped: list[SkippedRecord] = []
+    named = "SELECT DISTINCT thread_id, checkpoint_ns FROM checkpoints ORDER BY thread_id, checkpoint_ns"
+    for number, (thread_id, namespace) in enumerate(list(rows(named, ())), 1):
+        place = f"thread {thread_id!r}" + (f", namespace {namespace!r}" if namespace else "")
+        thread = CheckpointThread(place)
+        query = (
+            "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id"
+        )
+        for kind, data in list(rows(query, (thread_id, namespace))):
+            if not blobs:
+                thread.add(decode_checkpoint(kind, data, place))
+                continue
+            checkpoint = data if isinstance(data, dict) else json.loads(data)
+            version = checkpoint.get("channel_versions", {}).get("messages")
+            inline = checkpoint.get("channel_values", {}).get("messages")
+            stored = rows(
+                "SELECT type, blob FROM checkpoint_blobs WHERE thread_id = ? AND checkpoint_ns = ?"
+                " AND channel = 'messages' AND version = ?",
+                (thread_id, namespace, str(version)),
+            )
+            values = [decode_channel(kind, blob, place) for kind, blob in stored if kind != "empty"]
+            thread.add({"ts": checkpoint.get("ts"), "channel_values": {"messages": values[0] if values else inline}})
+        if messages := thread.dated_messages():
+            name = f"{thread_id}.{namespace}" if namespace else str(thread_id)
+            found.append(LoggedConversation(name, messages))
+        else:
+            skipped.append(SkippedRecord(number, "a thread without messages"))
+    return found, skipped
