@@ -180,7 +180,7 @@ def test_import_prints_what_it_imported_and_what_it_skipped(run: Run, tmp_path: 
     assert "default: 5 messages on 4 pages, 1 of them not shown to a model" in ended.out
     assert "orphaned result, message 4" in ended.out
     assert "skipped 4 records of the file" in ended.out
-    assert "1 × a subagent's message (first in line 8)" in ended.out
+    assert "default.agent-u6: 1 message on 1 page" in ended.out
     with quire.open(tmp_path / "a.db") as context:
         assert len(context.messages()) == 4
         assert context.check() == []

@@ -35,7 +35,7 @@ def test_the_same_commands_say_the_same_on_every_store(
     assert run("undo", there, run("history", there, "-n", 1, "--json").value()["seq"]).code == 0
     session = write_lines(tmp_path / "s.jsonl", CLAUDE_CODE)
     assert run("import", there, session, "--context", "session").code == 0
-    assert [value["name"] for value in run("ls", there, "--json").values()] == ["session", NAME]
+    assert [value["name"] for value in run("ls", there, "--json").values()] == ["session", "session.agent-u6", NAME]
     assert run("doctor", there).code == 0
     assert run("backup", there, tmp_path / "copy.db").code == 0
     copied = run("tree", tmp_path / "copy.db", "--context", NAME).out

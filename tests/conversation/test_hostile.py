@@ -71,7 +71,7 @@ CALLS: dict[str, Call] = {
     "mark_of": Call(index=3),
     "is_modified": Call(index=3),
     "prelude": Call(index=3),
-    "date_messages": Call(("messages", OPTIONAL | {"list", "dict"}), messages=[]),
+    "date_messages": Call(("messages", OPTIONAL), messages=[]),
     "insert": Call(("at", OPTIONAL), data=USER, at=5),
     "delete": Call(indices=[1]),
     "replace": Call(indices=1, data=USER),

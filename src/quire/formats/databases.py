@@ -68,7 +68,7 @@ def _open(source: str) -> Iterator[tuple[Rows, set[str]]]:
         file = apsw.Connection(str(Path(source)), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             listed = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            yield file.execute, {str(name) for (name,) in listed}  # type: ignore[misc]
+            yield file.execute, {str(name) for (name,) in listed}
         finally:
             file.close()
     except apsw.Error as error:
