@@ -79,6 +79,7 @@ NAMES = [
 ]
 ALIASES = {"Page", "PageIndex"}
 NAMES_OF_MODULES = {
+    "quire.formats": "LogFile LoggedConversation SkippedRecord format_session read_log",
     "quire.conversation": "Cleanup Finding ImportReport Item MarkMap Messages Modification",
     "quire.errors": "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown ReadOnly Wording",
     "quire.maintenance.backup": "Backup",
