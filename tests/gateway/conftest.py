@@ -45,7 +45,7 @@ def recorded(store: str) -> Callable[[RunningGateway], dict[str, list[str]]]:
         with quire.Library(store) as library:
             return {
                 name.removeprefix("gateway/"): [_text(message) for message in library.open(name).messages()]
-                for name in library.list()
+                for name in library.list(prefix="gateway/")
             }
 
     return read

@@ -265,7 +265,7 @@ def test_a_compaction_call_of_a_folded_session_fits(start: Start, provider: Stri
     client.take(client.request())
     running.gateway.sessions.drain()
     with quire.Library(store) as library:
-        texts = [message.text for message in library.open(next(iter(library.list()))).messages()]
+        texts = [message.text for message in library.open(next(iter(library.list(prefix="gateway/")))).messages()]
     assert not any("Summarise this" in text for text in texts)
 
 
@@ -280,7 +280,7 @@ def test_a_branch_of_a_folded_session_fits(start: Start, provider: StrictProvide
     assert provider.refused == []
     running.gateway.sessions.drain()
     with quire.Library(store) as library:
-        assert len(list(library.list())) == 2
+        assert len(list(library.list(prefix="gateway/"))) == 2
 
 
 def test_one_session_is_switched_between_the_modes(start: Start, provider: StrictProvider) -> None:

@@ -4,6 +4,7 @@ import json
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import quire
 import quire.gateway
@@ -121,15 +122,13 @@ class _Usage(list):  # type: ignore[type-arg]
                 self._add(json.loads(line.removeprefix(b"data: ")))
                 return
 
-    def _add(self, event: dict[str, object]) -> None:
-        event = event.get("response") or event  # type: ignore[assignment]
-        used: dict[str, object] = event.get("usage") or {}  # type: ignore[assignment]
+    def _add(self, event: dict[str, Any]) -> None:
+        used = (event.get("response") or event).get("usage") or {}
         details = used.get("prompt_tokens_details") or used.get("input_tokens_details") or {}
-        read = used.get("cache_read_input_tokens")
-        cached = read if read is not None else details.get("cached_tokens", 0)  # type: ignore[attr-defined]
-        total = used.get("prompt_tokens") or used.get("input_tokens") or 0
-        if read is not None:
-            total = int(total) + int(read) + int(used.get("cache_creation_input_tokens") or 0)  # type: ignore[call-overload]
+        total, cached = used.get("prompt_tokens") or used.get("input_tokens") or 0, details.get("cached_tokens", 0)
+        if "cache_read_input_tokens" in used:
+            cached = used["cache_read_input_tokens"]
+            total += cached + used["cache_creation_input_tokens"]
         self.requests += 1
-        self.total += int(total)  # type: ignore[call-overload]
-        self.cached += int(cached)  # type: ignore[call-overload]
+        self.total += total
+        self.cached += cached

@@ -17,6 +17,7 @@ import msgspec
 
 import quire
 from quire.gateway.failures import find_reason
+from quire.gateway.figures import FigureKeeper
 from quire.gateway.rewriting import Rewriter
 from quire.gateway.routing import NO_TOKEN, Route, TokenPaths, UpstreamName, find_route
 from quire.gateway.sessions import PREFIX, Call, Mode, Reply, SessionInfo, Sessions
@@ -55,6 +56,7 @@ class Gateway:
     def __init__(self, upstreams: Mapping[UpstreamName, Address], sessions: Sessions, options: Options) -> None:
         self.options = options
         self.sessions = sessions
+        self._figures = FigureKeeper(sessions)
         self.upstreams = {
             name: Upstream(address, connect_timeout=options.connect_timeout) for name, address in upstreams.items()
         }
@@ -80,6 +82,7 @@ class Gateway:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                self._figures.start()
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.close()
@@ -91,6 +94,8 @@ class Gateway:
         for upstream in self.upstreams.values():
             upstream.close()
         await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self.sessions.drain)
+        await asyncio.to_thread(self._figures.stop)
         await asyncio.to_thread(self.sessions.close)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

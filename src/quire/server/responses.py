@@ -22,6 +22,7 @@ from quire.errors import (
 )
 from quire.model.page_json import State
 from quire.model.pages import PageIndex
+from quire.server.gateway_ledger import GatewaySession
 
 JSON = "application/json"
 T = TypeVar("T", bound=Struct)
@@ -562,3 +563,12 @@ class ToolResult(Struct, frozen=True):
 
     result: str
     seq: int
+
+
+# Sessions of the gateway
+
+
+class GatewaySessions(Struct, frozen=True):
+    """The sessions of the gateway, the newest first."""
+
+    sessions: list[GatewaySession]

@@ -95,6 +95,8 @@ function underWay() {
   };
 }
 
+export const listGatewaySessions = () => json("GET", "/api/gateway/sessions");
+export const chooseGatewayMode = (name, mode) => json("POST", "/api/gateway/mode", { body: { name, mode } });
 export const listContexts = (query) => json("GET", "/api/contexts", { query });
 
 /** The calls on one context. */

@@ -5,6 +5,7 @@ import { openContext } from "./context.js";
 import { button, el, replace } from "./dom.js";
 import { startLanguage, t } from "./i18n.js";
 import { listenToKeys } from "./keys.js";
+import { openGateway } from "./gateway.js";
 import { openLibrary } from "./library.js";
 import { here } from "./route.js";
 import { startTheme } from "./theme.js";
@@ -17,13 +18,14 @@ let shown = null; // { key, close, route? }
 function show(anew = false) {
   if (!hasToken()) return askForToken();
   const route = here();
-  const key = route.context === null ? "library" : `context ${route.context}`;
+  const key = route.gateway ? "gateway" : route.context === null ? "library" : `context ${route.context}`;
   if (shown && shown.key === key && !anew) return shown.route?.(route);
   shown?.close?.();
   const host = el("main", { class: "main", id: "main", tabindex: "-1" });
   const bar = topBar(route.context);
   replace(app, el("a", { class: "skip", href: "#main", onclick: skip }, t("skip")), bar.element, host);
-  shown = { key, ...(route.context === null ? openLibrary(host) : openContext(host, route, bar)) };
+  const open = () => (route.gateway ? openGateway(host, bar) : openLibrary(host));
+  shown = { key, ...(route.context === null ? open() : openContext(host, route, bar)) };
 }
 
 function skip(event) {

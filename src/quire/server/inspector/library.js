@@ -40,7 +40,14 @@ class LibraryScreen {
     });
     replace(
       host,
-      el("div", { class: "heading" }, el("h1", { class: "title" }, t("library")), this.count, this.filter),
+      el(
+        "div",
+        { class: "heading" },
+        el("h1", { class: "title" }, t("library")),
+        this.count,
+        el("a", { class: "gateway-link", href: "#/gateway" }, t("gateway")),
+        this.filter,
+      ),
       this.wrong,
       this.body,
     );

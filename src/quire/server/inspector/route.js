@@ -1,4 +1,4 @@
-// Addresses: `#/` is the library, `#/c/NAME/TAB?page=usr-7` one context.
+// Addresses: `#/` is the library, `#/gateway` the sessions of the gateway, `#/c/NAME/TAB?page=usr-7` one context.
 
 export const TABS = ["window", "pages", "model", "compare", "timeline", "search", "apps"];
 
@@ -7,6 +7,7 @@ export function here() {
   const [path, query] = location.hash.replace(/^#/, "").split("?");
   const [, kind, name, tab] = path.split("/");
   const given = new URLSearchParams(query ?? "");
+  if (kind === "gateway") return { context: null, tab: null, gateway: true, given };
   if (kind !== "c" || !name) return { context: null, tab: null, given };
   return { context: decoded(name), tab: TABS.includes(tab) ? tab : "window", given };
 }

@@ -1,0 +1,75 @@
+"""Stores the figures of a running gateway, and follows the modes that a person chose in the inspector.
+
+A thread does both about once per second, so that no request waits for it.
+"""
+
+import logging
+from threading import Event, Thread
+
+import msgspec
+
+from quire.errors import QuireError
+from quire.gateway.sessions import Sessions
+from quire.server.gateway_ledger import GatewaySession, Ledger
+
+_ADDED = ("requests", "retries", "errors", "folds", "folded_requests", "saved_tokens")
+"""Figures that go on where an earlier gateway ended."""
+_log = logging.getLogger("quire.gateway")
+
+
+class FigureKeeper:
+    """Keeps the stored figures of the sessions of a gateway up to date."""
+
+    def __init__(self, sessions: Sessions, interval: float = 1.0) -> None:
+        self._sessions = sessions
+        self._interval = interval
+        self._before: dict[str, GatewaySession] = {}
+        self._written: dict[str, GatewaySession] = {}
+        self._chosen: dict[str, str | None] = {}
+        self._stopping = Event()
+        self._ledger = Ledger(sessions.library, create=True)
+        self._thread = Thread(target=self._run, name="quire-gateway-figures", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Store the last figures, and end the thread."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.update()
+        self._ledger.close()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval):
+            self.update()
+
+    def update(self) -> None:
+        """Follow the chosen modes, and store the figures that changed. A failure is only logged."""
+        infos = dict(self._sessions.infos)
+        if not infos:
+            return
+        try:
+            stored = {session.name: session for session in self._ledger.sessions()}
+            changed = {}
+            for name, info in infos.items():
+                self._follow(name, stored.get(name))
+                before = self._before.setdefault(name, stored.get(name) or GatewaySession(name=name))
+                fields = msgspec.structs.asdict(info)
+                sums = {field: fields[field] + getattr(before, field) for field in _ADDED}
+                known = {field: fields[field] for field in fields if field in GatewaySession.__struct_fields__}
+                now = GatewaySession(**{**known, **sums})
+                if self._written.get(name) != now:
+                    changed[name] = self._written[name] = now
+            self._ledger.write(changed)
+        except QuireError as error:
+            _log.warning("The figures of the sessions were not stored: %s", error)
+
+    def _follow(self, name: str, stored: GatewaySession | None) -> None:
+        """Set the mode of a session if a person chose another one since the last look."""
+        chosen = stored.chosen if stored is not None else None
+        if chosen != self._chosen.get(name):
+            self._chosen[name] = chosen
+            self._sessions.set_mode(name, chosen or self._sessions.mode)
