@@ -134,6 +134,14 @@ class QuireError(Exception):
             parts.append(self.fact)
         return " ".join([*parts, *filter(None, map(wording.hint, self.hints))])
 
+    def name_place(self, place: str) -> None:
+        """Name the place of the error in a list that was given, such as `operations[1]`."""
+        if self.argument is None:
+            self.fact = f"{place}: {self.fact}"
+        elif not self.argument.startswith(place):
+            self.argument = f"{place}.{self.argument}"
+        self.args = (self.describe(PYTHON),)
+
 
 class NoSuchPage(QuireError, LookupError):
     """No page has this `index`.

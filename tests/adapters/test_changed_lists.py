@@ -75,7 +75,7 @@ def test_a_list_that_the_caller_keeps_can_lose_its_first_messages(saves: bool) -
     for turn in range(6):
         texts = desk.ask(*messages)
         assert texts == [message.text for message in messages]
-        messages = [*messages, AIMessage(texts and f"answer {turn + 1}"), HumanMessage(f"question {turn}")]
+        messages = [*messages, AIMessage(f"answer {turn + 1}"), HumanMessage(f"question {turn}")]
         if turn == 3:
             messages = messages[2:] if saves else [HumanMessage("a summary"), *messages[4:]]
     assert SECRET not in str(desk.sent())

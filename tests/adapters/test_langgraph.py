@@ -399,7 +399,7 @@ def test_embeddings_of_the_index_are_used_and_shown() -> None:
     def embed(texts: Sequence[str]) -> list[list[float]]:
         return [[float("bird" in text or "kestrel" in text), float("car" in text), 0.1] for text in texts]
 
-    store = QuireStore(quire.MemoryStorage(), index={"dims": 3, "embed": embed})  # type: ignore[typeddict-item]
+    store = QuireStore(quire.MemoryStorage(), index={"dims": 3, "embed": embed})
     assert store.embeddings is not None
     assert store.embeddings.embed_query("a bird") == [1.0, 0.0, 0.1]
     store.put(("m",), "a", {"text": "a fast car"})

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import ge, gt, le, lt
 from threading import RLock
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack, cast
 
 from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.turn_scope import AnyContext
@@ -196,7 +196,7 @@ class QuireStore(BaseStore):
             options.setdefault("embedder", self.embeddings.embed_documents)
         self.ctx = to_context(where, context, **options)
         if self.embeddings is None and (embedder := self.ctx.pages._engine.embedder) is not None:
-            self.embeddings = ensure_embeddings(embedder)
+            self.embeddings = ensure_embeddings(cast(Any, embedder))
         self.ttl_config = ttl
         self._fields = [field for field in config.get("fields") or () if field != "$"]
         self._given = isinstance(where, AnyContext)
@@ -370,15 +370,15 @@ class QuireStore(BaseStore):
                 meta = self.ctx.pages.get_page(index).meta
                 update_page(plan, index, meta={**meta, "expires": self._now() + round(meta["ttl"] * _MINUTE)})
         for put in puts:
-            index = self._items.items.get(put.place)
+            known = self._items.items.get(put.place)
             if put.text is None:
-                if index is not None:
-                    remove_page(plan, index)
-            elif index is None:
+                if known is not None:
+                    remove_page(plan, known)
+            elif known is None:
                 self._add(plan, put, made)
             else:
-                set_detail(plan, index, put.text)
-                update_page(plan, index, meta=_meta(put, self._now()))
+                set_detail(plan, known, put.text)
+                update_page(plan, known, meta=_meta(put, self._now()))
 
     def _add(self, plan: Plan, put: _Put, made: dict[Namespace, PageIndex]) -> None:
         namespace, key = put.place

@@ -77,7 +77,7 @@ class AgentContext:
         return self._gate.manage
 
     def check_permission(self, index: PageIndex, operation: str) -> None:
-        """Raise `NoSuchPage` or `PermissionDenied` unless the agent may do this operation on this page."""
+        """Raise the error of the operation, such as `PermissionDenied`, unless the agent may do it on this page."""
         self._read(lambda reader, _: self._gate.page(reader, operation, index))
 
     # Reading
@@ -275,7 +275,7 @@ class AgentContext:
 
         return self._act("create_contents_page", planner)
 
-    def update_page(self, index: PageIndex, *, name: str | None = None, description: str | None = None) -> None:
+    def update_page(self, index: PageIndex, name: str | None = None, description: str | None = None) -> None:
         """Change the name or the summary of a page; None keeps it."""
         self.rewrite(index, name=name, description=description)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, SegmentRecord, segment_number
-from quire.errors import PermissionDenied, short_repr
+from quire.errors import InvalidOperation, PermissionDenied, short_repr
 from quire.model.pages import READABLE, Form, Permission, SegmentType
 
 
@@ -173,7 +173,7 @@ class Gate:
     ) -> PageRecord:
         """Return the page. Raise `NoSuchPage` or `PermissionDenied` unless the operation is allowed on it.
 
-        `whole_subtree` overrides whether the operation concerns everything below the page.
+        Raise `InvalidOperation` for the root of a SYSTEM segment, which no one can hide. `whole_subtree` overrides whether the operation concerns everything below the page.
         """
         rule = _rule(operation)
         page = reader.require_page(index)
@@ -185,6 +185,8 @@ class Gate:
         if rule.refuses_pinned:
             below = rule.whole_subtree if whole_subtree is None else whole_subtree
             self._check_pins(reader, operation, page, below)
+            if rule.right is Right.HIDE and page.parent is None and segment.type is SegmentType.SYSTEM:
+                raise InvalidOperation(f"Cannot hide {str(index)!r}: the root of a SYSTEM segment is always shown.")
         elif rule.manages:
             self._check_managed(operation, segment, page=str(index))
         return page

@@ -28,7 +28,7 @@ from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.core.records import SentView
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, QuireError, short_repr
+from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError, short_repr
 from quire.model.clock import check_moment
 from quire.model.messages import Message, Provider, ToolCall
 from quire.model.pages import Mark, PageIndex
@@ -293,12 +293,17 @@ class Conversation:
         """Apply modifications given as dicts (`operation`, `indices`, `data`, `batch`): all of them or none."""
         if isinstance(operations, str | bytes | Mapping) or not isinstance(operations, Sequence):
             raise InvalidValue(f"is {short_repr(operations)}; a list of dicts is needed.", argument="operations")
-        with self._engine.clean_errors(operations):
-            planned = [planner_of(value, f"operations[{n}]") for n, value in enumerate(operations)]
+        planned = []
+        for n, value in enumerate(operations):
+            with self._engine.clean_errors(operations), _name_place(f"operations[{n}]"):
+                planned.append(planner_of(value, f"operations[{n}]"))
         with self._engine.lock:
             transaction = Transaction(self._engine)
+            results: list[Modification] = []
             try:
-                results = [self._engine.run(self.actor, operation, plan) for operation, plan in planned]
+                for n, (operation, plan) in enumerate(planned):
+                    with _name_place(f"operations[{n}]"):
+                        results.append(self._engine.run(self.actor, operation, plan))
                 transaction.commit_all()
             except BaseException:
                 transaction.discard()
@@ -396,6 +401,16 @@ class Conversation:
         if turn is not None and message_id is None:
             turn.added += len(messages)
         return index
+
+
+@contextmanager
+def _name_place(place: str) -> Iterator[None]:
+    """Name the operation of a list in the errors of a block."""
+    try:
+        yield
+    except (InvalidOperation, NoSuchPage) as error:
+        error.name_place(place)
+        raise
 
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:

@@ -41,6 +41,7 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
     numbers = [receive(plan, message, place) for message in messages]
     return Modification(
         operation="insert",
+        batch=len(plan.batches()),
         inserted=_indices(plan, numbers),
         pages=_pages(plan, [page for number in numbers if (page := plan.page_of(number))]),
         notes=tuple(notes),
@@ -77,7 +78,11 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
         _check_editable(plan, half, "replace")
         fresh = replace_message(plan, half, numbers[0], plan.redact_message(messages[0]))
         return Modification(
-            operation="replace", covered=tuple(wanted), inserted=_indices(plan, [fresh]), pages=_pages(plan, [half])
+            operation="replace",
+            batch=len(plan.batches()),
+            covered=tuple(wanted),
+            inserted=_indices(plan, [fresh]),
+            pages=_pages(plan, [half]),
         )
     lone = _lone_result(messages)
     if lone is not None:
@@ -221,7 +226,8 @@ def _result(
     if skipped:
         notes.append(f"Out of the conversation already: {_join_indices(skipped)}.")
     changed = _pages(plan, pages)
-    return Modification(operation=operation, covered=covered, pages=changed, notes=tuple(notes), **added)
+    batch = len(plan.batches())
+    return Modification(operation=operation, batch=batch, covered=covered, pages=changed, notes=tuple(notes), **added)
 
 
 def _join_indices(indices: Sequence[int]) -> str:
@@ -278,7 +284,16 @@ def cleanup(plan: Plan) -> Cleanup:
 
 Planner = Callable[[Plan], Modification]
 _FIELDS = ("operation", "indices", "data", "batch")
-_OPERATIONS = ("insert", "delete", "replace", "compress", "batch_start", "batch_end", "batch_commit")
+_OPERATIONS: Mapping[str, tuple[str, ...]] = {
+    "insert": ("indices", "data"),
+    "delete": ("indices",),
+    "replace": ("indices", "data"),
+    "compress": ("indices", "data"),
+    "batch_start": ("indices", "batch"),
+    "batch_end": ("indices", "batch"),
+    "batch_commit": (),
+}
+"""The operations and the fields that each of them has."""
 
 
 def planner_of(value: object, place: str) -> tuple[str, Planner]:
@@ -291,8 +306,15 @@ def planner_of(value: object, place: str) -> tuple[str, Planner]:
     if unknown:
         raise InvalidValue(f"has the field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.", argument=place)
     operation = value.get("operation")
-    if operation not in _OPERATIONS:
+    if not isinstance(operation, str) or operation not in _OPERATIONS:
         raise InvalidValue(f"is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.", argument=f"{place}.operation")
+    fields = _OPERATIONS[operation]
+    for field in ("indices", "data", "batch"):
+        if field not in fields and value.get(field) not in (None, [], ()):
+            raise InvalidValue(
+                f"is {short_repr(value[field])}; {operation} takes {' and '.join(fields) or 'no other field'}.",
+                argument=f"{place}.{field}",
+            )
     indices, data, batch = value.get("indices", []), value.get("data"), value.get("batch")
     if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
         raise InvalidValue(
@@ -321,7 +343,7 @@ def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, p
                 )
             return lambda plan: compress(plan, indices, data)
         case "batch_start":
-            boundary = _single(indices, None, place) if indices else None
+            boundary = _single(indices, batch, place) if indices or batch is not None else None
             return lambda plan: batches.batch_start(plan, boundary)
         case "batch_end":
             target = _single(indices, batch, place)

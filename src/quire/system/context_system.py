@@ -313,9 +313,9 @@ class ContextSystem:
     def update_page(
         self,
         index: PageIndex,
-        *,
         name: str | None = None,
         description: str | None = None,
+        *,
         meta: Mapping[str, Any] | None = None,
         detail: str | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from quire.core.plan import Plan
 from quire.core.records import PageRecord
 from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, short_repr
-from quire.model.pages import ContentsPage, DetailPage, Page, PageIndex, Visibility
+from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Page, PageIndex, Visibility
 from quire.system import lifecycle, tree
 from quire.system.context_system import ContextSystem
 
@@ -19,7 +19,7 @@ class PageStorage:
     def save(self, page: Page, detail: str | None = None) -> PageIndex:
         """Add the page, or change the stored one to this name, description, meta, visibility, place and detail.
 
-        Returns its index, which is a new one if it moved to another segment.
+        A changed lifecycle archives or restores it. Returns its index, a new one if it moved to another segment.
         """
         return self._system._engine.run(self._system.actor, "save", _save, page, detail)
 
@@ -28,9 +28,9 @@ class PageStorage:
         return self._system.load_page(index)
 
     def delete(self, index: PageIndex) -> None:
-        """Remove the page with everything below it, if it exists."""
+        """Remove the page with everything below it, if it exists, archived or not."""
         if self.exists(index):
-            self._system.remove_page(index)
+            self._system._engine.run(self._system.actor, "remove_page", _delete, index)
 
     def exists(self, index: PageIndex) -> bool:
         """Return True if the page exists, archived ones included."""
@@ -54,6 +54,9 @@ def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
         return tree.add_page(plan, page, detail)
     if stored.header.folder is isinstance(page, DetailPage):
         raise InvalidOperation(f"Cannot save {page.index!r}: only one of it and the stored page is a folder.")
+    if stored.is_cold:
+        lifecycle.recall(plan, page.index)  # only a page in the tree can be changed
+        stored = plan.require_page(page.index)
     tree.update_page(plan, page.index, name=page.name, description=page.description, meta=page.meta, detail=detail)
     index = page.index
     if page.parent is not None and plan.key_of(page.parent) != stored.parent:
@@ -61,4 +64,18 @@ def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
     if page.visibility is not stored.header.visibility:
         change = lifecycle.hide if page.visibility is Visibility.HIDDEN else lifecycle.expand
         change(plan, index)
+    if page.lifecycle is not plan.require_page(index).header.lifecycle:
+        if page.lifecycle is Lifecycle.ACTIVE:
+            lifecycle.restore(plan, index)
+        else:
+            lifecycle.archive(plan, index, cold=page.lifecycle is Lifecycle.COLD_ARCHIVED)
     return index
+
+
+def _delete(plan: Plan, index: PageIndex) -> None:
+    top = plan.cold_top(plan.require_page(index))
+    if top is not None:
+        lifecycle.recall(plan, plan.index(top.key))  # only a page in the tree can be removed
+    tree.remove_page(plan, index)
+    if top is not None and plan.index(top.key) != index:
+        lifecycle.archive(plan, plan.index(top.key), cold=True)

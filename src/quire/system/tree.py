@@ -22,7 +22,14 @@ from quire.model.pages import (
 )
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line, check_text, encode_meta
 from quire.system.lifecycle import open_chain
-from quire.system.rules import check_choice, check_movable, require_attached, require_child, require_folder
+from quire.system.rules import (
+    check_choice,
+    check_movable,
+    check_whole_number,
+    require_attached,
+    require_child,
+    require_folder,
+)
 
 
 def create_detail_page(
@@ -72,7 +79,8 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
     above = require_folder(plan, page.parent, "add a page to")
     if isinstance(page, DetailPage):
         text = "" if detail is None else check_text(plan.redact(detail))
-        header = _header(plan, page.name, page.description, page.meta, text)
+        count = check_whole_number(page.message_count, "message_count")
+        header = replace(_header(plan, page.name, page.description, page.meta, text), messages=count)
     elif detail is not None:
         raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
     else:

@@ -150,17 +150,25 @@ def actions_of(kind: type) -> tuple[Action, ...]:
     for base in reversed(kind.__mro__):
         names.update(dict.fromkeys(vars(base)))
     methods = ((name, getattr(kind, name, None)) for name in names)
-    return tuple(_action(name, method) for name, method in methods if hasattr(method, _MARK))
+    return tuple(_action(kind, name, method) for name, method in methods if hasattr(method, _MARK))
 
 
-def build_action(function: Callable[..., Any], name: str, description: str = "") -> Action:
-    """Return a method as an action, from its signature without `self`. Raise `InvalidValue` if that is not possible."""
+def build_action(
+    function: Callable[..., Any], name: str, description: str = "", *, owner: type | None = None
+) -> Action:
+    """Return a method as an action, from its signature without its first parameter, the app.
+
+    `owner` is the class, in which the method may be static. Raise `InvalidValue` if the method is not suitable.
+    """
     try:
         hints = get_type_hints(function, include_extras=True)
     except Exception as error:
         raise InvalidValue(f"The types of {name!r} cannot be read: {error}.") from error
     listed = list(inspect.signature(function).parameters.values())
-    if listed and listed[0].name == "self":
+    found = function if owner is None else inspect.getattr_static(owner, function.__name__, function)
+    if not inspect.ismethod(function) and not isinstance(found, staticmethod):
+        if not listed:
+            raise InvalidValue(f"The method {name!r} has no parameter for the app, such as `self`.")
         del listed[0]
     parameters = tuple(_parameter(name, parameter, hints.get(parameter.name)) for parameter in listed)
     line = description or (inspect.getdoc(function) or "").partition("\n")[0]
@@ -181,9 +189,9 @@ def _mark_action(function: Any, description: str, name: str) -> Any:
     return function
 
 
-def _action(method_name: str, method: Any) -> Action:
+def _action(kind: type, method_name: str, method: Any) -> Action:
     name, description = getattr(method, _MARK)
-    found = build_action(method, name or method_name, description)
+    found = build_action(method, name or method_name, description, owner=kind)
     return Action(name=found.name, description=found.description, parameters=found.parameters, method=method_name)
 
 

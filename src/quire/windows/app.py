@@ -84,7 +84,7 @@ def app_actions(kind: type[App]) -> tuple[Action, ...]:
 def app_opening(kind: type[App], name: str) -> Action:
     """Return the parameters to open a window of the app, as an action."""
     method = getattr(kind, "open", None)
-    return Action(name=name) if method is None else build_action(method, name)
+    return Action(name=name) if method is None else build_action(method, name, owner=kind)
 
 
 def freeze_content(content: object) -> Contents:
