@@ -84,7 +84,8 @@ def has_right(operation: str, page: Leaf, manage: bool) -> bool:
     if page.unseen or operation not in ASKED:
         return False
     if operation in HIDING:
-        return not page.pinned and not page.above_pinned
+        always_shown = page.root and page.place.type == "SYSTEM"
+        return not page.pinned and not page.above_pinned and not always_shown
     if operation in WRITING:
         takes_along = operation in ("move_page", "remove_page", "archive")
         return page.place.writable and not page.pinned and not (takes_along and page.above_pinned)

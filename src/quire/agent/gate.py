@@ -173,7 +173,8 @@ class Gate:
     ) -> PageRecord:
         """Return the page. Raise `NoSuchPage` or `PermissionDenied` unless the operation is allowed on it.
 
-        Raise `InvalidOperation` for the root of a SYSTEM segment, which no one can hide. `whole_subtree` overrides whether the operation concerns everything below the page.
+        Raise `InvalidOperation` for the root of a SYSTEM segment, which cannot be hidden. `whole_subtree` overrides
+        whether the operation concerns everything below the page.
         """
         rule = _rule(operation)
         page = reader.require_page(index)
