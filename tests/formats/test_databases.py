@@ -76,9 +76,7 @@ def test_checkpoints_of_postgres_are_read() -> None:
             blob = (str(version), *serde.dumps_typed(messages[:count]))
             row = ("t", "", str(version), None, None, json.dumps({**value, "channel_values": {}}), None)
             server.execute("INSERT INTO checkpoints VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
-            server.execute(
-                "INSERT INTO checkpoint_blobs VALUES ('t', '', 'messages', %s, %s, %s)", (str(version), *blob)
-            )
+            server.execute("INSERT INTO checkpoint_blobs VALUES ('t', '', 'messages', %s, %s, %s)", blob)
     join = "&" if "?" in url else "?"
     log = read_log(f"{url}{join}options=-csearch_path%3D{schema}")
     ctx = quire.open("memory:")
