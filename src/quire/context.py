@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
+from quire.core.storage_holds import close_storage
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Provider, ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.conversation.turn import TurnState
     from quire.search.find import Hit
     from quire.search.vectors import Embedder
-    from quire.view.fold.summaries import SummaryWorker
+    from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.sent import LastSent
     from quire.view.tail import TailPiece
     from quire.windows.windows import Windows
@@ -426,13 +427,15 @@ class Context:
         return self.pages.check()
 
     def close(self) -> None:
-        """Release the storage if this context opened it. Committed changes are safe without closing."""
-        if self._views.summaries is not None:
-            self._views.summaries.close()
+        """Release the storage if this context opened it. Committed changes are safe without closing.
+
+        If a summariser is still asked for summaries, the storage is closed when they are stored. This call does not
+        wait for them.
+        """
         if "windows" in self.__dict__:
             self.windows._stop_threads()
         if self._owned_storage is not None:
-            self._owned_storage.close()
+            close_storage(self._owned_storage)
 
     def __enter__(self) -> Self:
         return self

@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import replace
+
 from quire.context import Context, Options, PlainOptions, Setup, open_in, setup_of
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.core.storage_holds import close_storage
+from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
@@ -18,6 +21,7 @@ from quire.storage.base import Durability, Storage, check_context_name, list_con
 from quire.storage.urls import storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
+from quire.view.options import CompressionConfig, Summariser, check_config
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -25,13 +29,15 @@ if TYPE_CHECKING:
     from quire.maintenance.erasure import Erasure
     from quire.maintenance.person_copy import ExportFormat
     from quire.maintenance.retention import Action, Expired
+    from quire.maintenance.summarising import SummaryReport
     from quire.storage.base import Remainder
 
 
 class Library:
     """The contexts of one store, given by URL, path or storage object. Contexts opened from it use its connection.
 
-    `redact` is used for every context that is opened without one of its own; see `quire.open`.
+    `redact` and `summariser` are used for every context that is opened without one of its own; see `quire.open` and
+    `CompressionConfig`.
     """
 
     def __init__(
@@ -41,8 +47,11 @@ class Library:
         durability: Durability = "normal",
         create: bool = True,
         redact: Callable[[str], str] | None = None,
+        summariser: Summariser | None = None,
     ) -> None:
+        check_config(CompressionConfig(summariser=summariser))
         self._redact = redact
+        self._summariser = summariser
         self.storage, self._owns_storage = storage_at(where, durability=durability, create=create)
 
     # One context
@@ -74,7 +83,12 @@ class Library:
 
     def _setup(self, options: "Options") -> Setup:
         setup = setup_of(options)
-        return setup if "redact" in options else setup._replace(redact=self._redact)
+        if "redact" not in options:
+            setup = setup._replace(redact=self._redact)
+        config = setup.compression or CompressionConfig()
+        if self._summariser is None or not isinstance(config, CompressionConfig) or config.summariser is not None:
+            return setup
+        return setup._replace(compression=replace(config, summariser=self._summariser))
 
     def exists(self, name: str) -> bool:
         """Return whether a context of this name exists."""
@@ -208,6 +222,23 @@ class Library:
 
         return scrub_bytes(self.storage, None)
 
+    def summarise(self, *, max_seconds: float | None = None, summariser: Summariser | None = None) -> "SummaryReport":
+        """Ask the summariser for the summaries that are pending and that no worker asks for; store what it returns.
+
+        A summary takes its place at the next fold of its context, by any handle. `summariser` is by default the one of
+        this library. After `max_seconds`, or three errors in a row, no more is asked for. Any number of processes can
+        do this at the same time: each summary is asked for once.
+        """
+        from quire.maintenance.summarising import summarise_pending
+
+        chosen = self._summariser if summariser is None else summariser
+        if chosen is None:
+            raise InvalidOperation(
+                "This library has no summariser.",
+                Hint("Library", arguments="where, summariser=…", purpose="to set one"),
+            )
+        return summarise_pending(self.storage, chosen, max_seconds, self._redact)
+
     def migrate(
         self,
         target: "str | os.PathLike[str] | Storage | Library",
@@ -245,9 +276,9 @@ class Library:
             raise no_such_context(self.storage, name)
 
     def close(self) -> None:
-        """Release the storage if this library opened it."""
+        """Release the storage if this library opened it: now, or when the summaries that are asked for are stored."""
         if self._owns_storage:
-            self.storage.close()
+            close_storage(self.storage)
 
     def __enter__(self) -> Self:
         return self

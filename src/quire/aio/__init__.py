@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
+    from quire.maintenance.summarising import SummaryReport
     from quire.model.tokens import TokenCounter
     from quire.storage.base import Durability, Storage
     from quire.system import ContextSystem as SyncContextSystem
-    from quire.view.fold.summaries import SummaryWorker
+    from quire.view.fold.summary_worker import SummaryWorker
+    from quire.view.options import Summariser
     from quire.windows.windows import Windows as SyncWindows
 else:
 
@@ -339,12 +341,13 @@ class Library(Closable):
         durability: "Durability" = "normal",
         create: bool = True,
         redact: Callable[[str], str] | None = None,
+        summariser: "Summariser | None" = None,
     ) -> None:
         @cache
         def get() -> "SyncLibrary":
             from quire import library
 
-            return library.Library(where, durability=durability, create=create, redact=redact)
+            return library.Library(where, durability=durability, create=create, redact=redact, summariser=summariser)
 
         super().__init__(CallQueue(), get)
 
@@ -371,6 +374,13 @@ class Library(Closable):
             return await self.open(name, **options)
 
         return TurnBlock(get, wait, {"key": key, "keep": keep}, close=True)
+
+    async def summarise(
+        self, *, max_seconds: float | None = None, summariser: "Summariser | None" = None
+    ) -> "SummaryReport":
+        """Ask for the summaries that are pending. Other calls do not wait for this. See `quire.Library.summarise`."""
+        call = self._prepare("summarise", max_seconds=max_seconds, summariser=summariser)
+        return cast("SummaryReport", await CallQueue().run(call))
 
     async def migrate(
         self,

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from quire.core.lease import companion_of
 from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, mark_of, origins_of
+from quire.core.summary_board import drop_with_companions
 from quire.errors import Corrupt, Hint, InvalidOperation, QuireError, short_repr
 from quire.storage.base import (
     FAMILIES,
@@ -39,8 +39,7 @@ class Erasure(Struct, frozen=True, kw_only=True):
 def delete_context(storage: Storage, name: str, *, scrub: bool) -> Erasure:
     """Remove one context, even a damaged one. Raises `NoSuchContext`."""
     _find(storage, name)
-    storage.drop(name)
-    storage.drop(companion_of(name))
+    drop_with_companions(storage, name)
     left = scrub_bytes(storage, [name]) if scrub else unscrubbed(storage)
     return Erasure(contexts=(name,), scrubbed=not left, remains=left)
 
@@ -66,8 +65,7 @@ def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
     while True:
         for context in (*family.forks, *(() if name in removed else (name,))):
             _count_records(storage, context, reached)
-            storage.drop(context)
-            storage.drop(companion_of(context))
+            drop_with_companions(storage, context)
             removed.append(context)
         family = _Family(storage, name, head)
         if not family.forks:  # none was created meanwhile

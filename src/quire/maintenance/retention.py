@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.records import decode_head
+from quire.core.summary_board import drop_with_companions
 from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
 from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
@@ -106,7 +107,7 @@ class _Removal:
             return None
         if head.version < 0:
             if head.value == LEAVING and not dry_run:  # left by a removal that was interrupted
-                self._storage.drop(self._name)
+                drop_with_companions(self._storage, self._name)
             return None
         self.updated_at = info_of(self._storage, self._name).updated_at
         if self.updated_at >= cutoff:
@@ -175,7 +176,7 @@ def drop_if(storage: Storage, context: str, head: Head) -> bool:
         storage.commit(context, Commit(head.version, -1, LEAVING, (), head.value))
     except Conflict:
         return False
-    storage.drop(context)
+    drop_with_companions(storage, context)
     return True
 
 

@@ -30,6 +30,7 @@ from quire.core.records import (
     encode_record,
 )
 from quire.core.state import State
+from quire.core.summary_board import board_of
 from quire.errors import InvalidOperation, InvalidValue
 from quire.model.pages import Form, Mark, PageIndex
 from quire.search.indexing import PURGE
@@ -350,6 +351,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         plan.erase_tails(traces.keys | traces.derived, set(range(one.state.next_message)) - traces.numbers)
         one.commit(plan, PURGE)
         one.reload()
+        one.state.storage.drop(board_of(one.state.context))  # a summary that waits for the next fold may have its words
     names = [one.state.context for one, *_ in done]
     everywhere = [one.state.context for one, _ in found]
     problem = " ".join(left.text for left in scrub_bytes(state.storage, everywhere))

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from quire.core.lease import companion_of
+from quire.core.summary_board import board_of
 from quire.errors import Busy, StorageFailure
 from quire.search.indexing import refresh_index
 from quire.storage.base import Remainder, Storage, SupportsScrub
@@ -23,10 +25,11 @@ def scrub_bytes(storage: Storage, contexts: Sequence[str] | None) -> tuple[Remai
     """Erase the deleted bytes of these contexts, or of all; return what is left of them in the store."""
     if not isinstance(storage, SupportsScrub):
         return ()
+    companions = [each for name in contexts or () for each in (companion_of(name), board_of(name))]
     try:
         for name in storage.contexts() if contexts is None else contexts:
             refresh_index(storage, name)
-        left = storage.scrub(contexts)
+        left = storage.scrub(None if contexts is None else [*contexts, *companions])
     except (Busy, StorageFailure) as error:
         return (Remainder(error.code, str(error)),)
     return (Remainder("server", left),) if left else ()

@@ -62,7 +62,7 @@ from quire.view.view_cache import ViewCache, sent_before, shared_tokens
 
 if TYPE_CHECKING:
     from quire.view.fold.fit_budget import BudgetFitter
-    from quire.view.fold.summaries import SummaryWorker
+    from quire.view.fold.summary_worker import FoldSummaries, SummaryWorker
     from quire.view.recall_block import RecallBlock
 
 LINE_TOKENS = 72
@@ -104,7 +104,7 @@ class Renderer:
         """The tokens that the last view at the context's own budget kept free."""
         self._tokens = TokenCache(engine.counter.count)
         self._last_tail = Tail(self._tokens)  # of the last view at the context's own budget
-        self.summaries = _start_summaries(config)
+        self.summaries = _start_summaries(config, engine)
 
     def render(self, options: RenderOptions, pieces: Sequence[TailPiece] = ()) -> View:
         """Return a view within the budget. At the context's own budget it may commit one fold first.
@@ -377,7 +377,7 @@ class Renderer:
         `used` are the tokens of the tail without a fold; `tail` is the one after it. All preludes end with a fold. If
         another writer was first, or the storage is read-only, nothing is folded: the next view folds.
         """
-        engine, summaries, budget = self._engine, self.summaries, self._cache_budget
+        engine, budget = self._engine, self._cache_budget
         lines = tail.last_lines
         if self._is_raised():
             tail.lay_out()
@@ -385,9 +385,9 @@ class Renderer:
         plan.apply_deferred()
         plan.put_note(LAST_FOLD)
         fitter = self._fitter(plan, budget, room, tail)
-        ready = summaries.ready() if summaries is not None else []
-        if ready:
-            fitter.apply_summaries(ready)
+        summaries = _summaries_of(engine, self.summaries)
+        if summaries.ready:
+            fitter.apply_summaries(summaries.ready)
         threshold = self._fold_threshold(cache, room, cold=cold)
         used += cache.total_tokens()
         total = fitter.fit(threshold, self._target(room), used, has_preludes=bool(cache.preludes()))
@@ -396,7 +396,7 @@ class Renderer:
         if total > room or not fitter.has_effect(cache):
             self._laid_out = budget
             return cache, None  # nothing is left to fold; if the view is too large, render raises the error
-        jobs = summaries.collect_jobs(plan, room) if summaries is not None else []
+        summaries.plan(plan, room)
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
             plan.put_note(UNDONE_FOLD)
@@ -411,10 +411,8 @@ class Renderer:
             return cache, None
         drawn.adopt(engine.state)  # what was fitted is shown, even if another writer has changed the context again
         self._cache = drawn
-        if summaries is not None and plan.pages:
-            summaries.drop(ready)
-            summaries.submit(jobs)
         if plan.pages:
+            summaries.settle()
             self._on_fold(fitter.result)
         is_changed = engine.state.version != plan.seq  # by a listener
         return self._update_cache() if is_changed else drawn, fitter.result
@@ -465,12 +463,18 @@ def _is_line_outdated(cache: ViewCache, budget: int) -> bool:
     return grown is None or grown > budget // 10
 
 
-def _start_summaries(config: CompressionConfig) -> "SummaryWorker | None":
+def _summaries_of(engine: Engine, worker: "SummaryWorker | None") -> "FoldSummaries":
+    from quire.view.fold.summary_worker import FoldSummaries  # late: many contexts never fold
+
+    return FoldSummaries(engine, worker)
+
+
+def _start_summaries(config: CompressionConfig, engine: Engine) -> "SummaryWorker | None":
     if config.summariser is None:
         return None
-    from quire.view.fold.summaries import SummaryWorker  # late: few contexts have a summariser
+    from quire.view.fold.summary_worker import SummaryWorker  # late: few contexts have a summariser
 
-    return SummaryWorker(config.summariser)
+    return SummaryWorker(config.summariser, engine)
 
 
 class ViewFacade:

@@ -6,12 +6,13 @@ folded. The newest message is clipped only if nothing else helps.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import WINDOW_LINES, PageRecord, page_key
+from quire.core.summary_board import SummaryRecord
 from quire.errors import Hint, IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.storage.base import Write
@@ -26,7 +27,7 @@ from quire.view.fold.folding import (
     merge_all_lines,
     protected_pages,
 )
-from quire.view.fold.summaries import ModelSummary, apply_model_summaries, restore_summaries
+from quire.view.fold.summaries import apply_model_summaries, restore_summaries
 from quire.view.fold.unfolding import Unfolding
 from quire.view.layout import LayoutPlanner, Rooms, layout_rooms
 from quire.view.opened import OpenedPages, find_opened
@@ -136,9 +137,9 @@ class BudgetFitter:
         """Return the writes that store the sheets of this layout."""
         return self._layout.sheets.writes() if self._layout is not None and self.plan.layouts else []
 
-    def apply_summaries(self, summaries: Iterable[ModelSummary]) -> None:
+    def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
-        apply_model_summaries(self.plan, summaries, self._builder.measure)
+        apply_model_summaries(self.plan, ready, self._builder.measure)
         self._total = None
 
     def next_to_fold(self, target: int) -> list[PageRecord]:

@@ -4,27 +4,25 @@ The default summary is extractive: the user's constraints, the question and the 
 and shortened, then facts as far as there is room. A fact that is not in it can be found: the text of a page below
 contains it word for word.
 
-A caller's summariser can replace an extracted summary. Its text is checked in the same way: it is clipped to its share,
-facts are added as far as there is room, and none is lost. A page that changed since keeps its summary.
+A caller's summariser (`quire.view.fold.summary_worker`) can replace an extracted summary. Its text is checked in the
+same way: it is clipped to its share, facts are added as far as there is room, and none is lost. A page that changed
+since keeps its summary.
 """
 
-import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeGuard
 
 from quire.core.exchanges import exchange_title
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_line
-from quire.errors import InvalidValue, short_repr
+from quire.core.summary_board import SummaryRecord, page_digest
 from quire.model.messages import Message, quote_messages
 from quire.model.pages import Visibility
 from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace, indent_lines
 from quire.model.titles import clip_clause, make_title
 from quire.view.fold.fact_check import FactCheck, check_facts
 from quire.view.fold.facts import extract_constraints, extract_facts, is_distinctive, occurs_in
-from quire.view.options import LINES_SHARE, Summariser
 from quire.view.parts import FactAccount
 
 Count = Callable[[str], int]
@@ -48,8 +46,6 @@ _CONSTRAINTS_SHARE = 0.7
 _TRIES = 6
 """The number of facts that do not fit and are skipped for shorter ones."""
 _MAX_CHARACTERS = 200_000
-_MAX_WAITING = 64
-_MAX_ERRORS = 16
 
 
 def max_summary_tokens(lines: int) -> int:
@@ -182,122 +178,6 @@ def _first_sentence(text: str) -> str:
     return sentence if len(sentence) >= _MIN_TITLE or not sentence.isascii() else ""
 
 
-class SummaryJob(NamedTuple):
-    """A folded page to summarise: its text, the most tokens of the summary, and the state of the page."""
-
-    key: int
-    text: str
-    tokens: int
-    state: tuple[Any, ...]
-
-
-class ModelSummary(NamedTuple):
-    """The summary that the summariser returned for a job."""
-
-    job: SummaryJob
-    summary: str
-
-
-class SummaryWorker:
-    """Runs the caller's summariser in a thread that lives only while there are jobs. A turn never waits for it."""
-
-    def __init__(self, summariser: Summariser) -> None:
-        self.errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
-        """The latest errors of the summariser, the newest last. Their pages keep the extracted summaries."""
-        self._summariser = summariser
-        self._waiting: deque[SummaryJob] = deque(maxlen=_MAX_WAITING)  # when it is full, the oldest jobs are dropped
-        self._ready: dict[int, ModelSummary] = {}
-        self._change = threading.Condition()
-        self._is_running = False
-        self._closed = False
-
-    def __repr__(self) -> str:
-        waiting, ready, errors = len(self._waiting), len(self._ready), len(self.errors)
-        return f"<SummaryWorker: {waiting} waiting, {ready} ready, {errors} errors>"
-
-    def collect_jobs(self, plan: Plan, budget: int) -> list[SummaryJob]:
-        """Return a job for every page that a plan folds; the newest is the last."""
-        limit = max_summary_tokens(int(budget * LINES_SHARE))
-        return [
-            SummaryJob(
-                page.key,
-                _source_text(plan, page),
-                summary_allowance(page.header.tokens, limit),
-                _page_state(plan, page),
-            )
-            for page in plan.pages.values()
-            if _is_folded(page) and not _is_folded(plan.stored_page(page.key))
-        ]
-
-    def submit(self, jobs: Iterable[SummaryJob]) -> None:
-        """Queue jobs and start the thread if it does not run."""
-        with self._change:
-            if self._closed:
-                return
-            self._waiting.extend(jobs)
-            if self._waiting and not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._run, name="quire-summaries", daemon=True).start()
-
-    def ready(self) -> list[ModelSummary]:
-        """Return the summaries that wait for the next fold."""
-        with self._change:
-            return list(self._ready.values())
-
-    def drop(self, used: Iterable[ModelSummary]) -> None:
-        """Remove summaries that a fold has used or found outdated."""
-        with self._change:
-            for summary in used:
-                if self._ready.get(summary.job.key) is summary:
-                    del self._ready[summary.job.key]
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until no job is left; return False if `timeout` seconds pass before."""
-        with self._change:
-            return self._change.wait_for(lambda: not self._is_running, timeout)
-
-    def close(self) -> None:
-        """Accept no more jobs. A running job is not interrupted, but its summary is dropped."""
-        with self._change:
-            self._closed = True
-            self._waiting.clear()
-            self._ready.clear()
-
-    def _run(self) -> None:
-        while True:
-            with self._change:
-                if not self._waiting:
-                    self._is_running = False
-                    self._change.notify_all()
-                    return
-                job = self._waiting.popleft()
-            try:
-                summary = self._call_summariser(job)
-            except BaseException as error:  # any error of the caller's function, cancellation too: no turn fails
-                self.errors.append(error)
-                continue
-            with self._change:
-                if summary and not self._closed:
-                    self._ready[job.key] = ModelSummary(job, summary)
-                    while len(self._ready) > 4 * _MAX_WAITING:
-                        del self._ready[next(iter(self._ready))]
-
-    def _call_summariser(self, job: SummaryJob) -> str | None:
-        result = self._summariser(job.text, job.tokens)
-        if isinstance(result, Awaitable):
-            import asyncio  # late: most summarisers are plain functions
-
-            awaited = result
-
-            async def wait() -> str | None:
-                return await awaited
-
-            result = asyncio.run(wait())
-        if result is not None and not isinstance(result, str):
-            raise InvalidValue(f"The summariser returned {short_repr(result)}; text or None is needed.")
-        return result.strip() if result else None
-
-
 def restore_summaries(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> None:
     """Plan summaries for lines that lost theirs because a page was taken out of them."""
     for page in lines:
@@ -319,34 +199,35 @@ def _summarise(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRec
     return plan.change(page, description=text, summary_tokens=count(text))
 
 
-def apply_model_summaries(plan: Plan, summaries: Iterable[ModelSummary], count: Count) -> None:
+def apply_model_summaries(plan: Plan, ready: Mapping[int, SummaryRecord], count: Count) -> None:
     """Plan to use summaries of the summariser where the page has not changed since."""
-    for job, summary in summaries:
-        page = plan.page(job.key)
-        if not _is_folded(page) or _page_state(plan, page) != job.state:
+    for key, (version, tokens, summary) in sorted((key, (r.version, r.tokens, r.summary)) for key, r in ready.items()):
+        page = plan.page(key)
+        if not is_folded(page) or page_version(plan, page) != version:
             continue
         pages = [page] if page.header.numbers or page.header.body else list(plan.members(page.key))
         check = FactCheck() if any(inner.header.folder for inner in pages) else check_facts(plan, pages)[0]
-        text = adopt_summary(page.header.name, plan.redact(summary), check, job.tokens, count)
+        text = adopt_summary(page.header.name, plan.redact(summary), check, tokens, count)
         if text:
             page = plan.change(page, description=text, summary_tokens=count(text))
             plan.change(page, line_tokens=count(page_line(plan.index(page.key), page.header)))
 
 
-def _is_folded(page: PageRecord | Gone | None) -> TypeGuard[PageRecord]:
+def is_folded(page: PageRecord | Gone | None) -> TypeGuard[PageRecord]:
     if not isinstance(page, PageRecord):
         return False
     return page.header.visibility is Visibility.HIDDEN and page.header.line_tokens > 0
 
 
-def _page_state(reader: Reader, page: PageRecord) -> tuple[Any, ...]:
-    """Return the state of a page that must be the same for a summary to be valid."""
+def page_version(reader: Reader, page: PageRecord) -> bytes:
+    """Return the digest of the state of a page that must be the same for a summary to be valid."""
     header = page.header
-    inner = [(child.key, child.header.numbers, child.header.body) for child in _members(reader, page)]
-    return header.name, header.description, header.numbers, header.body, header.tokens, header.created, inner
+    inner = [(child.key, tuple(child.header.numbers), child.header.body) for child in _members(reader, page)]
+    state = header.name, header.description, tuple(header.numbers), header.body, header.tokens, header.created, inner
+    return page_digest(state)
 
 
-def _source_text(reader: Reader, page: PageRecord) -> str:
+def source_text(reader: Reader, page: PageRecord) -> str:
     """Return the text that a page folds: the messages with their speakers, or the lines of its chapters."""
     text = "\n".join(_page_texts(reader, _members(reader, page) or [page]))
     if len(text) <= _MAX_CHARACTERS:
