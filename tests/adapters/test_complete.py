@@ -608,10 +608,10 @@ def test_a_request_of_the_pydantic_ai_capability_is_a_turn(tmp_path: Path) -> No
         ctx = library.open(budget=4_000)
         agent = Agent(FunctionModel(answer), capabilities=[QuireCapability(ctx)])
         with pytest.raises(TimeoutError):
-            agent.run_sync("Hello?")
+            asyncio.run(agent.run("Hello?"))
         with library.turn("default", wait=0) as other:
             assert [message.role for message in other.messages()] == ["user"]  # it is kept
-        agent.run_sync("Hello?")
+        asyncio.run(agent.run("Hello?"))
         with library.turn("default", wait=0) as other:
             assert [message.role for message in other.messages()][-2:] == ["user", "assistant"]
     assert len(seen) == 2
