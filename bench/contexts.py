@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import quire
 from bench.figures import Figure
-from bench.measure import prose
+from bench.measure import varied_text
 
 _MESSAGES = 20
 _BUDGET = 2_000
@@ -30,7 +30,7 @@ work(*sys.argv[1:])
 class Backend(NamedTuple):
     """Three operations of a backend: store a conversation, continue one, show one."""
 
-    store: Callable[[int], object]
+    store: Callable[[int, list[dict[str, str]]], object]
     continue_talk: Callable[[int], object]
     show: Callable[[int], object]
 
@@ -118,7 +118,7 @@ def work(what: str, kind: str, where: str, count: str, number: str) -> None:
     chance = random.Random(int(number))
     if what == "store":
         for context in range(int(number), int(count), _WORKERS):
-            backend.store(context)
+            backend.store(context, list(messages(context)))
     elif what == "continue_talk":
         print(_repeat_until_input_ends(lambda: backend.continue_talk(chance.randrange(int(count)))))
     else:
@@ -144,18 +144,18 @@ def _seconds(call: Callable[[int], object], context: int) -> float:
 
 
 def messages(context: int) -> Iterator[dict[str, str]]:
-    """Yield a conversation of twenty messages."""
+    """Yield a conversation of twenty messages of varied text."""
     chance = random.Random(context)
     for number in range(_MESSAGES):
-        yield {"role": "assistant" if number % 2 else "user", "content": prose(chance, 200)}
+        yield {"role": "assistant" if number % 2 else "user", "content": varied_text(chance, 200)}
 
 
 def quire_backend(where: str) -> Backend:
     """Return the operations on a library of quire."""
     library = quire.Library(where)
 
-    def store(context: int) -> None:
-        library.open(f"c{context}", budget=_BUDGET).add(list(messages(context)))
+    def store(context: int, talk: list[dict[str, str]]) -> None:
+        library.open(f"c{context}", budget=_BUDGET).add(talk)
 
     def continue_talk(context: int) -> None:
         while True:
@@ -215,8 +215,8 @@ def langgraph_backend(where: str) -> Backend:
         talk = last(context).checkpoint["channel_values"]["messages"]
         assert trim_messages(talk, max_tokens=_BUDGET, token_counter=count_tokens_approximately)
 
-    def store(context: int) -> None:
-        put(context, convert_to_messages(list(messages(context))), None)
+    def store(context: int, talk: list[dict[str, str]]) -> None:
+        put(context, convert_to_messages(talk), None)
 
     return Backend(store, continue_talk, show)
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 import apsw
@@ -44,6 +46,23 @@ def prose(chance: random.Random, size: int) -> str:
     """Return text of exactly this many bytes."""
     start = chance.randrange(len(_PROSE) - 100_000)
     return _PROSE[start : start + size]
+
+
+def varied_text(chance: random.Random, size: int) -> str:
+    """Return this many bytes of words from a vocabulary of 20,000, the common ones more often."""
+    words, weights = _vocabulary()
+    return " ".join(chance.choices(words, cum_weights=weights, k=size // 3))[:size]
+
+
+@cache
+def _vocabulary() -> tuple[list[str], list[float]]:
+    """Return made-up words and their cumulative weights, as of words in a natural text."""
+    chance = random.Random(1)
+    starts = [*"bdfgklmnprstvw", "st", "tr", "br"]
+    ends = ["", *"nrst"]
+    syllables = [start + vowel + end for start in starts for vowel in "aeiou" for end in ends]
+    words = ["".join(chance.choices(syllables, k=chance.choice((1, 2, 2, 3)))) for _ in range(20_000)]
+    return words, list(accumulate(1 / (rank + 10) for rank in range(len(words))))
 
 
 class Timer:

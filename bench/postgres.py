@@ -1,4 +1,4 @@
-"""PostgreSQL: a durable operation against a bare round trip, and eight workers against eight bare writers.
+"""PostgreSQL: a durable operation against a bare one, eight workers against eight bare writers, and many contexts.
 
 The benchmark starts a server with fsync on. A bare writer inserts the same rows with the same number of bytes in one
 transaction through psycopg, with prepared statements: one INSERT into a table with a key like quire's. If eight
@@ -11,7 +11,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from quire.storage.base import Commit, Delete
 
 _TEXT = 300
 _WORKERS = 8
-_READY = 6_000
+_READY = 4_000
 """More statements than one worker can send."""
 _TABLES = """
 CREATE TABLE floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value bytea NOT NULL);
@@ -46,6 +47,30 @@ print(count)
 """
 
 
+_STORER = """
+import sys
+from bench.contexts import langgraph_backend, messages, quire_backend
+kind, url, number = sys.argv[1:]
+backend = (langgraph_backend if kind == "langgraph" else quire_backend)(url)
+for context in range(3):
+    backend.store(-1 - 8 * context - int(number), list(messages(context)))
+for line in sys.stdin:
+    if line == "store\\n":
+        for context, talk in talks.items():
+            backend.store(context, talk)
+    else:
+        first, last = map(int, line.split())
+        talks = {context: list(messages(context)) for context in range(first + int(number), last, 8)}
+    print("ready", flush=True)
+"""
+_PARTS = 8
+_SIZE = """SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)
+    FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = %s AND relkind = 'r' AND relname NOT LIKE 'search%%' AND relname NOT LIKE 'floor%%'"""
+_NEWEST = """SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+    ORDER BY backend_start DESC LIMIT 1"""
+
+
 def run(folder: Path, size: int) -> list[Figure]:
     """Return all figures of PostgreSQL; none if no server can be started."""
     import psycopg
@@ -62,7 +87,12 @@ def run(folder: Path, size: int) -> list[Figure]:
         with psycopg.connect(server.url(), autocommit=True) as db:
             db.execute(_TABLES)
         turns = 100 if size < 1_000_000 else 1_000
-        return [_operation(server.url(), turns), *_workers(server.url(), turns / 400)]
+        return [
+            _operation(server.url(), turns),
+            *_processor_time(server.url(), turns),
+            *_workers(server.url(), turns / 400),
+            *_many_contexts(server.url(), 2 * turns),
+        ]
     finally:
         server.stop()
 
@@ -160,7 +190,7 @@ def _operation(url: str, turns: int) -> Figure:
 
 def _workers(url: str, seconds: float) -> list[Figure]:
     """Compare the kinds within each turn, because the speed of a disk varies."""
-    turns = [{kind: _rate(url, kind, seconds, turn) for kind in WRITERS} for turn in range(5)]
+    turns = [{kind: _rate(url, kind, seconds, turn) for kind in WRITERS} for turn in range(3)]
     rates = {kind: statistics.median(turn[kind] for turn in turns) for kind in WRITERS}
 
     def against(kind: str, name: str, limit: float | None = None) -> Figure:
@@ -175,23 +205,109 @@ def _workers(url: str, seconds: float) -> list[Figure]:
     ]
 
 
+def _processor_time(url: str, turns: int) -> list[Figure]:
+    """Return the processor time of an operation, in the client and in its server process, where Linux tells it."""
+    import psycopg
+
+    if not Path("/proc/self/schedstat").exists():
+        return []
+    writers: dict[str, tuple[Callable[[], object], Path]] = {}
+    with psycopg.connect(url, autocommit=True) as db:
+        for kind in WRITERS:
+            write = WRITERS[kind](url, f"time {kind}")
+            write()
+            row = db.execute(_NEWEST).fetchone()
+            assert row is not None
+            writers[kind] = write, Path(f"/proc/{row[0]}/schedstat")
+    spent: dict[str, list[tuple[float, float]]] = {kind: [] for kind in WRITERS}
+    for _ in range(10):
+        for kind, (write, server) in writers.items():
+            start, served = time.process_time(), int(server.read_text().split()[0])
+            for _ in range(turns // 10):
+                write()
+            served = int(server.read_text().split()[0]) - served
+            spent[kind].append((time.process_time() - start, served / 1e9))
+    return [
+        Figure(f"processor time of an operation, {kind}", (client + server) * 1e6, "µs", None, note)
+        for kind in WRITERS
+        for client, server in [[statistics.median(each) / (turns // 10) for each in zip(*spent[kind], strict=True)]]
+        for note in [f"{client * 1e6:.0f} µs in the client, {server * 1e6:.0f} µs in the server"]
+    ]
+
+
+def _many_contexts(url: str, number: int) -> list[Figure]:
+    """Store new contexts of twenty messages with quire and with LangGraph's checkpointer, by turns."""
+    from bench.contexts import langgraph_tables
+
+    if find_spec("langgraph.checkpoint") is None or find_spec("langgraph.checkpoint.postgres") is None:
+        print("LangGraph's checkpointer is not installed.", file=sys.stderr)
+        return []
+    langgraph_tables(url)
+    kinds = ("quire", "langgraph")
+    workers = {kind: [_start_worker(_STORER, kind, url, str(worker)) for worker in range(_WORKERS)] for kind in kinds}
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    before = {kind: _stored_bytes(url, kind) for kind in kinds}
+    part = number // _PARTS
+    for first in range(0, part * _PARTS, part):
+        for kind in kinds:
+            _tell(workers[kind], f"{first} {first + part}")
+            start = time.perf_counter()
+            _tell(workers[kind], "store")
+            seconds[kind].append((time.perf_counter() - start) / part)
+    sizes = {kind: (_stored_bytes(url, kind) - before[kind]) / (part * _PARTS) for kind in kinds}
+    for worker in (*workers["quire"], *workers["langgraph"]):
+        worker.communicate()
+    took = {kind: statistics.median(seconds[kind]) * 1e3 for kind in kinds}
+    ratio = statistics.median(one / other for one, other in zip(*seconds.values(), strict=True))
+    name = f"{part * _PARTS:,} new contexts of 20 messages against LangGraph's checkpointer"
+    times = f"{took['quire']:.2f} ms against {took['langgraph']:.2f} ms each, {_WORKERS} workers"
+    bytes_each = f"{sizes['quire']:,.0f} bytes against {sizes['langgraph']:,.0f} each, without the search index"
+    return [
+        Figure(f"{name}, time", ratio, "×", 2, times),
+        Figure(f"{name}, size", sizes["quire"] / sizes["langgraph"], "×", 3, bytes_each),
+    ]
+
+
+def _stored_bytes(url: str, kind: str) -> int:
+    """Return the size of the tables of quire without its search index, or of LangGraph."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute("CHECKPOINT")
+        row = db.execute(_SIZE, ("quire" if kind == "quire" else "public",)).fetchone()
+    return int(row[0]) if row else 0
+
+
 def _rate(url: str, kind: str, seconds: float, turn: int) -> float:
     """Return the operations per second of all worker processes together."""
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _WORKER, kind, url, f"{kind} {turn}-{number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(_WORKERS)
-    ]
+    workers = [_start_worker(_WORKER, kind, url, f"{kind} {turn}-{number}") for number in range(_WORKERS)]
     for worker in workers:
-        assert worker.stdout is not None
-        if worker.stdout.readline() != "ready\n":
-            raise RuntimeError(f"A {kind} worker did not start.")
+        _read_line(worker)
     for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write(f"{seconds}\n")
-        worker.stdin.flush()
+        _write_line(worker, f"{seconds}")
     return sum(int(worker.communicate()[0]) for worker in workers) / seconds
+
+
+def _start_worker(code: str, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _tell(workers: Sequence["subprocess.Popen[str]"], line: str) -> None:
+    """Send a line to all workers and wait until all are ready again."""
+    for worker in workers:
+        _write_line(worker, line)
+    for worker in workers:
+        _read_line(worker)
+
+
+def _write_line(worker: "subprocess.Popen[str]", line: str) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(f"{line}\n")
+    worker.stdin.flush()
+
+
+def _read_line(worker: "subprocess.Popen[str]") -> None:
+    assert worker.stdout is not None
+    if worker.stdout.readline() != "ready\n":
+        raise RuntimeError("A worker failed.")

@@ -331,3 +331,21 @@ def test_a_head_put_back_to_an_older_one_is_refused_before_anything_is_overwritt
     assert [(symptom.code, symptom.context) for symptom in found.symptoms] == [("corrupt", "书")]
     assert contents(storage, "书") == before
     storage.close()
+
+
+def test_a_new_context_is_created_and_filled_with_one_read(tmp_path: Path) -> None:
+    storage = SQLiteStorage(tmp_path / "quire.db")
+    read: list[str] = []
+
+    def note(cursor: object, sql: str, values: object) -> bool:
+        read.extend([sql] if sql.lstrip().startswith("SELECT") else [])
+        return True
+
+    storage._db.exec_trace = note
+    ctx = quire.open(storage, "new")
+    ctx.add([{"role": role, "content": "text"} for role in ("user", "assistant") * 10])
+    ctx.user("and then?")
+    storage._db.exec_trace = None
+    assert len(read) == 1
+    assert len(list(quire.open(storage, "new").messages())) == 21
+    storage.close()

@@ -75,6 +75,10 @@ def clip_at_word(text: str, most: int) -> str:
         return text
     end = most
     if _is_inside(text, end) and _continues(text, end):
+        start = text.rfind(" ", 0, end) + 1
+        word = text[start:end]
+        if word.isascii() and word.isalnum():  # the usual case
+            end = start
         while end and _is_inside(text, end):
             end -= 1
     return text[:end].rstrip()

@@ -38,6 +38,10 @@ def invalid_value(place: str, value: object, wanted: str) -> InvalidValue:
 
 def to_plain_json(value: object, place: str) -> Any:
     """Return a copy of the value as plain JSON. Raise `InvalidValue`, which names the place that is not JSON."""
+    if type(value) is dict and all(
+        type(key) is str and type(inner) is str and key.isascii() and inner.isascii() for key, inner in value.items()
+    ):
+        return value.copy()  # the usual message
     try:
         return _copy(value, (place,), _MAX_DEPTH)
     except RecursionError:

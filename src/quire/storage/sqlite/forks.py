@@ -113,6 +113,10 @@ class ForkSharing(ForkLineage):
         """Return the key below which this context reads rows of its origin."""
         return int(self._db.execute(f"SELECT {family} FROM shared WHERE id = ?", (number,)).get or 0)
 
+    def add_origin(self, number: int) -> None:
+        """Remember a new context, which is no fork, so that its lineage is not read."""
+        self._lineages[number] = ()
+
     def lineage(self, number: int) -> Lineage:
         lineage = self._lineages.get(number)
         if lineage is None:

@@ -197,14 +197,19 @@ class SQLiteStorage:
 
     def commit(self, context: str, commit: Commit) -> None:
         with self._lock:
-            self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
+            if commit.expect:
+                self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
             self._write("BEGIN IMMEDIATE")
             try:
-                self._apply(self._move_head(context, commit), commit)
+                number = self._move_head(context, commit)
+                self._apply(number, commit)
                 self._write("COMMIT")
             except BaseException:
                 roll_back(self._db)
                 raise
+            if not commit.expect:
+                self._numbers[context] = number
+                self._sharing.add_origin(number)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         check_context_name(context)
