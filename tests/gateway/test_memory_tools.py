@@ -1,0 +1,61 @@
+"""The tools of `quire mcp` on the store of a gateway: everything that was folded is found and read in the session."""
+
+import json
+from typing import Any
+
+import quire
+from tests.gateway.conftest import Start
+from tests.gateway.test_failures import folded_client, is_folded
+from tests.gateway.test_folding import BUDGET
+from tests.strict_provider import StrictProvider
+
+
+def test_folded_facts_are_found_and_read(start: Start, provider: StrictProvider, store: str) -> None:
+    running = start(mode="fold", budget=BUDGET)
+    client = folded_client(running, provider)
+    running.gateway.sessions.drain()
+    with quire.Library(store) as library:
+        ctx = library.open("gateway/local/anthropic/one")
+        tools = ctx.tools_of(ctx.agent, beside=True)
+        for number in (1, 2, 3, 5):
+            assert f"V{number:04}X" not in json.dumps(provider.requests[-1]["messages"][1:])
+            hits = tools.call("find", {"query": f"fact-{number:04}"})
+            page = ctx.find(f"fact-{number:04}")[0].index
+            assert page in hits
+            assert f"V{number:04}X" in tools.call("read_page", {"page": page})
+        assert is_folded(provider.requests[-1])
+        client.request()
+        assert provider.refused == []
+
+
+def test_a_page_that_a_tool_opens_and_an_undone_fold_are_sent(
+    start: Start, provider: StrictProvider, store: str
+) -> None:
+    """Another process changes the context between two requests."""
+    running = start(mode="fold", budget=BUDGET)
+    client = folded_client(running, provider)
+    running.gateway.sessions.drain()
+    with quire.Library(store) as library:
+        ctx = library.open("gateway/local/anthropic/one")
+        page = ctx.find("fact-0002")[0].index
+        ctx.tools_of(ctx.agent, beside=True).call("expand_details", {"page": page})
+        _go_on(client)
+        assert "V0002X" in json.dumps(provider.requests[-1]["messages"])
+        running.gateway.sessions.drain()
+        ctx.refresh()
+        fold = next(iter(ctx.history(operation="fold", reverse=True)))
+        ctx.undo(fold)
+        before = len(provider.requests[-1]["messages"])
+        _go_on(client)
+        assert len(provider.requests[-1]["messages"]) != before
+        _go_on(client)
+        running.gateway.sessions.drain()
+        ctx.refresh()
+        assert ctx.check() == []
+    assert provider.refused == []
+    assert running.gateway.list_sessions()[0].errors == 0
+
+
+def _go_on(client: Any) -> None:
+    reply = client.take(client.request())
+    client.items += client._results(reply) or [{"role": "user", "content": "Go on."}]
