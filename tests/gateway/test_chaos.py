@@ -128,7 +128,7 @@ def test_parallel_agents_with_a_faulty_upstream(
     assert [problem for problem in provider.refused if "script" in problem.message] == []
     assert provider.refused == []
     with quire.Library(store) as library:
-        assert len(list(library.list())) == len(agents)
+        assert len(list(library.list(prefix="gateway/"))) == len(agents)
         for agent in agents:
             upstream = "anthropic" if agent.api == "anthropic" else "openai"
             ctx = library.open(f"gateway/local/{upstream}/{agent.headers[-1][1]}")
@@ -221,7 +221,7 @@ def test_a_gateway_that_is_killed_at_any_moment(
     assert gateway.kills == kills
     assert provider.refused == []
     with quire.Library(store) as library:
-        assert len(list(library.list())) == len(agents)
+        assert len(list(library.list(prefix="gateway/"))) == len(agents)
         for agent in agents:
             upstream = "anthropic" if agent.api == "anthropic" else "openai"
             ctx = library.open(f"gateway/local/{upstream}/{agent.headers[-1][1]}")

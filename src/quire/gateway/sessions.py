@@ -33,9 +33,10 @@ from quire.view.view import View
 Mode = Literal["observe", "fold"]
 PREFIX = "gateway/"
 """The names of contexts that the gateway makes begin with this."""
-_OPEN_LINES = 64
+_OPEN_LINES = 32
 _LINES_OF_KEY = 16
-_WAITING_JOBS = 2_000
+_WAITING_BYTES = 256 << 20
+_JOB_BYTES = 4_096
 _MAX_DECODED = 256 << 20
 _OK = 200
 _log = logging.getLogger("quire.gateway")
@@ -147,22 +148,25 @@ class Sessions:
 
     def submit(self, job: Callable[..., object], *arguments: object) -> None:
         """Run a job in the recorder's thread. If too many wait, it is left out: the next request has it too."""
-        if self._waiting >= _WAITING_JOBS:
+        size = _JOB_BYTES + sum(len(value.body) for value in arguments if isinstance(value, Call | Reply))
+        if self._waiting + size > _WAITING_BYTES:
             _log.warning("The record is behind; a request was not recorded.")
             return
-        self._waiting += 1
+        with self._lock:
+            self._waiting += size
         try:
-            self._recorder.submit(self._run, job, *arguments)
+            self._recorder.submit(self._run, size, job, *arguments)
         except RuntimeError:  # the gateway stops
-            self._waiting -= 1
+            self._waiting -= size
 
-    def _run(self, job: Callable[..., object], *arguments: object) -> None:
+    def _run(self, size: int, job: Callable[..., object], *arguments: object) -> None:
         try:
             job(*arguments)
         except Exception:  # nothing that fails here may stop the recorder
             _log.exception("A request could not be recorded")
         finally:
-            self._waiting -= 1
+            with self._lock:
+                self._waiting -= size
 
     def drain(self) -> None:
         """Wait until everything that was submitted is recorded."""
@@ -365,8 +369,8 @@ class Sessions:
             key = new_key(urandom(8))
             while key.encode() in text:  # then nothing in the transcript looks like a line of quire
                 key = new_key(urandom(8))
-            budget = None if self.library.exists(name) else self.budget
-            ctx = self.library.open(name, budget=budget, preamble="", compression=self._compression, key=key)
+            options: Any = {"preamble": "", "compression": self._compression, "key": key}
+            ctx = self.library.open(name, budget=self.budget, **options)
             line = Line(ctx, protocol)
         with self._lock:
             self._lines[name] = line
