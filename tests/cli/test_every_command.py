@@ -48,11 +48,12 @@ WORKING: dict[str, list[str]] = {
     "doctor": ["doctor", AT],
     "purge": ["purge", AT, "mem-1", "--yes"],
     "erase": ["erase", AT, NAME, "--yes"],
+    "gateway sessions": ["gateway", "sessions", AT],
     "completion": ["completion", "bash"],
 }
-"""A successful call of each command. `serve` and `mcp` run until they are stopped and have their own tests."""
-SERVED = {"serve", "mcp", "gateway", "gateway run"}
-LINES = {"ls", "tree", "find", "history", "replay", "import"}
+"""A successful call of each command. Servers run until they are stopped; a handoff needs a session of the gateway."""
+SERVED = {"serve", "mcp", "gateway", "gateway run", "gateway handoff"}
+LINES = {"gateway sessions", "ls", "tree", "find", "history", "replay", "import"}
 """Commands that print JSON Lines."""
 
 REFUSED: list[list[str]] = [
@@ -121,6 +122,8 @@ REFUSED: list[list[str]] = [
     ["erase", AT, "nobody"],
     ["erase", AT, "nobody", "--yes"],
     ["completion", "tcsh"],
+    ["gateway", "handoff", AT, "nobody"],
+    ["gateway", "sessions", AT, "--mode", "fold"],
     ["gateway", "run", AT],
     ["gateway", "run", AT, "--", "my-agent"],
     ["gateway", "run", AT, "--env", "BASE_URL", "--", "quire-no-such-client"],
@@ -145,6 +148,7 @@ WITH_CONTEXT = sorted(
         "backup",
         "doctor",
         "erase",
+        "gateway sessions",
         "completion",
     )  # no context, or a new one
 )

@@ -88,6 +88,8 @@ def _prepare_codex(start: _Start) -> Launch:
         where = f"mcp_servers.{_SERVER}"
         added += ["-c", f"{where}.command={_to_json(start.mcp[0])}"]
         added += ["-c", f"{where}.args={_to_json(list(start.mcp[1:]))}"]
+        if path := start.environment.get("PYTHONPATH"):  # Codex passes on only a few variables
+            added += ["-c", f"{where}.env.PYTHONPATH={_to_json(path)}"]
     return Launch([first, *added, *rest], {})
 
 

@@ -11,18 +11,17 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Any
 
+from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 
-from quire.mcp_server.protocol import ContextServer
 
-
-def run_stdio(server: ContextServer) -> None:
+def run_stdio(server: Server[None]) -> None:
     """Serve the client at the other end of the pipes."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(server))
 
 
-async def _serve(server: ContextServer) -> None:
+async def _serve(server: Server[None]) -> None:
     lines: Any = _Lines(_replace_descriptor(0))
     try:
         async with stdio_server(stdin=lines) as (incoming, outgoing):

@@ -67,6 +67,8 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("mcp", "mcp", "serve a context to clients of the Model Context Protocol"),
         CommandRow("gateway", "gateway", "record the conversations of unchanged clients, and keep them in budget"),
         CommandRow("gateway run", "gateway_client", "start a client, such as claude or codex, with a gateway"),
+        CommandRow("gateway sessions", "gateway_client", "list the sessions that gateways recorded, with figures"),
+        CommandRow("gateway handoff", "gateway_client", "write a session that a client resumes without the gateway"),
         CommandRow("completion", "completion", "print the completion script for a shell"),
     ),
 }

@@ -28,6 +28,7 @@ _PORT = 8378
     argument("--tools", metavar="NAMES", help="serve only these tools, such as find,read_page"),
     argument("--read-only", action="store_true", help="serve no tool that changes the context"),
     argument("--prefix", default="", metavar="TEXT", help="a prefix for the tools' names, such as quire_"),
+    argument("--gateway", metavar="URL", help="serve find and read_page for the client of a running gateway"),
     argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio"),
     argument("--host", metavar="HOST", help=f"with --http: the address to bind (default: {_HOST})"),
     argument("--port", type=int, metavar="N", help=f"with --http: 0 is any free port (default: {_PORT})"),
@@ -53,6 +54,9 @@ def run_mcp(options: argparse.Namespace, out: Output) -> None:
     from quire.mcp_server import serve_http, serve_stdio
 
     _check_options(options)
+    if options.gateway is not None:
+        _serve_gateway(options)
+        return
     settings = pick(options, "actor", "prefix", "read_only")
     settings["tools"] = [] if options.tools is None else [name.strip() for name in options.tools.split(",")]
     with (
@@ -74,6 +78,16 @@ def run_mcp(options: argparse.Namespace, out: Output) -> None:
             ready=lambda address: _print_address(address, out),
             **settings,
         )
+
+
+def _serve_gateway(options: argparse.Namespace) -> None:
+    try:
+        from quire.gateway.recall_server import RecallServer
+        from quire.mcp_server.stdio import run_stdio
+    except ModuleNotFoundError as error:
+        raise quire.NotInstalled(f"The MCP server needs {error.name}: pip install 'quire[mcp]'.") from None
+    with quire.Library(options.where, create=True) as library:
+        run_stdio(RecallServer(library, options.gateway))
 
 
 def _check_options(options: argparse.Namespace) -> None:
