@@ -43,7 +43,7 @@ def test_fields_that_an_operation_does_not_have_are_refused(ctx: quire.Context, 
     with pytest.raises(quire.InvalidValue, match=rf"operations\[0\].*{place}"):
         ctx.conversation.modify([operation])
     assert ctx.seq == seq
-    empty = {"indices": [], "data": None, "batch": None}
+    empty: dict[str, Any] = {"indices": [], "data": None, "batch": None}
     ctx.conversation.modify([{**empty, "operation": "batch_start"}, {**empty, "operation": "batch_commit"}])
 
 
