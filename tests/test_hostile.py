@@ -21,6 +21,7 @@ from quire import (
     Permission,
     QuireError,
     Segment,
+    SegmentType,
     SQLiteStorage,
     Storage,
 )
@@ -138,10 +139,12 @@ CALLS: dict[str, Call] = {
         ("name", OPTIONAL),
         ("description", OPTIONAL),
         ("max_capacity", OPTIONAL | NUMBERS),
+        ("type", OPTIONAL),
         segment_id="mem",
         name="new",
         description="words",
         max_capacity=5,
+        type=SegmentType.CUSTOM,
     ),
     "set_segment_permission": Call(segment_id="mem", permission=Permission.PRIVATE),
     "create_detail_page": Call(

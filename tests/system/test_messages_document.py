@@ -135,13 +135,13 @@ def test_a_summary_that_moved_still_stands_for_its_messages_in_a_document() -> N
     assert copy.check() == []
 
 
-def test_open_batches_do_not_go_into_a_document_and_end_where_one_is_read() -> None:
+def test_open_batches_go_into_a_document_and_stay_open_where_it_is_read() -> None:
     talk = new_talk()
     talk.user("one")
     talk.conversation.batch_start()
     talk.user("two")
     talk.pages.unmarshal(talk.pages.marshal())
-    assert talk.conversation.mark_map().current_batch == 0
+    assert talk.conversation.mark_map().batch_boundaries == [0, 1]
     talk.undo(talk.seq)
     assert talk.conversation.mark_map().batch_boundaries == [0, 1]
     assert talk.check() == []

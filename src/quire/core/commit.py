@@ -102,7 +102,7 @@ class Changes:
         plan, old = self._plan, self._state.head
         return HeadRecord(
             format=FORMAT,
-            created=old.created or plan.now,
+            created=plan.created or old.created or plan.now,
             updated=plan.now,
             next_body=old.next_body + len(plan.bodies),
             counters=tuple(plan.counters),

@@ -68,6 +68,8 @@ class Plan(Reader):
         self.now = now
         self.moment = now
         """The time of what is planned: now, or the time of a message that has its own."""
+        self.created: int | None = None
+        """The time at which the whole context was created, if a document gives one."""
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+import msgspec
 from msgspec import Struct, field
 
 from quire.errors import InvalidValue, short_repr
@@ -24,6 +25,8 @@ MAX_NUMBER = (1 << NUMBER_BITS) - 1
 
 _SEGMENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}", re.ASCII)
 _EPOCH = to_datetime(0)
+_CAMEL = re.compile("_([a-z])")
+_SNAKE = re.compile("[A-Z]")
 
 
 class Lifecycle(IntEnum):
@@ -138,6 +141,22 @@ class PageBase(Struct, frozen=True, kw_only=True):
     updated_at: datetime = _EPOCH
     created_seq: int = 0
     changed_seq: int = 0
+
+    def to_json(self) -> str:
+        """Return the page as JSON with the keys of the JSON form. Its body and its children are not part of a page."""
+        fields = msgspec.to_builtins(self)
+        named = {_CAMEL.sub(lambda match: match.group(1).upper(), key): value for key, value in fields.items()}
+        return msgspec.json.encode(named).decode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the page that `to_json` wrote. Raise `InvalidValue` if it is not a page of this class."""
+        try:
+            found = msgspec.json.decode(text)
+            fields = {_SNAKE.sub(lambda match: "_" + match.group().lower(), key): found[key] for key in found}
+            return msgspec.convert(fields, cls)
+        except (msgspec.MsgspecError, TypeError, AttributeError) as error:
+            raise InvalidValue(f"is no {cls.__name__} as JSON: {error}.", argument="text") from None
 
 
 class DetailPage(PageBase, frozen=True, kw_only=True, tag="DetailPage"):

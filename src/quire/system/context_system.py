@@ -15,7 +15,7 @@ from quire.core.engine import Clock, Engine, system_clock
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
-from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, format_index
+from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, SegmentType, format_index
 from quire.model.text import check_one_line, indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
@@ -133,9 +133,13 @@ class ContextSystem:
         name: str | None = None,
         description: str | None = None,
         max_capacity: int | None = None,
+        type: SegmentType | None = None,  # noqa: A002 - the name in the contract
     ) -> None:
-        """Change a segment's name, description or capacity. None means no change."""
-        given: dict[str, Any] = {"name": name, "description": description, "max_capacity": max_capacity}
+        """Change a segment's name, description, capacity or type. None means no change.
+
+        A type is refused if messages, prompts or windows would then be in a segment of the wrong type.
+        """
+        given: dict[str, Any] = {"name": name, "description": description, "max_capacity": max_capacity, "type": type}
         self._engine.run(self.actor, "update_segment", segments.update_segment, segment_id, **given)
 
     def set_segment_permission(self, segment_id: str, permission: Permission) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from quire.core.exchanges import FORMS, exchange_fields
 from quire.core.plan import Plan, initial_ranks
 from quire.core.reader import Reader, slot_of
-from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_key, segment_number
+from quire.core.records import BATCHES, Batch, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
@@ -43,6 +43,7 @@ from quire.model.text import (
     format_json,
 )
 from quire.providers.originals import read_message
+from quire.system.document_defaults import complete_document
 from quire.system.public_values import to_text
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
@@ -189,6 +190,9 @@ def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
         "createdAt": _time(state.head.created),
         "updatedAt": _time(state.head.updated),
     }
+    if batches := state.batches():
+        numbering = state.numbering()
+        document["batches"] = [numbering.index(batch.boundary) or 0 for batch in batches]
     if outdated := state.outdated_error():  # it may mix two states
         raise outdated
     if not private:
@@ -241,12 +245,16 @@ def _time(milliseconds: int) -> str:
 
 def unmarshal(plan: Plan, data: bytes | str) -> None:
     """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of the error."""
-    document = _Document(_parse(data))
+    root = _parse(data)
+    complete_document(root)
+    document = _Document(root)
     plan.apply_deferred()
     _clear(plan)
     document.plan(plan)
-    if plan.batches():
-        plan.put_note(BATCHES)
+    if plan.batches() or document.batches:
+        plan.put_note(BATCHES, batches=document.batches)
+    if "createdAt" in root:
+        plan.created = _moment(root, "createdAt", "", plan.now)
     try:
         check_plan(plan)
         check_conversation(plan)
@@ -308,6 +316,8 @@ class _Document:
         self._orders: dict[str, list[str]] = {}
         self._listed_by: dict[str, str] = {}
         self._messages: dict[str, tuple[int, ...]] = {}
+        self._boundaries: list[Any] = _field(root, "batches", list, "", [])
+        self.batches: tuple[Batch, ...] = ()
 
     def plan(self, plan: Plan) -> None:
         """Plan every segment, then every page."""
@@ -326,8 +336,23 @@ class _Document:
             self._children(index, form, f"pages[{short_repr(index)}]")
         ranked = self._ranks()
         self._messages = read_messages(plan, self.pages, self._keys)
+        self.batches = tuple(Batch(number, plan.seq) for number in self._batch_numbers(plan))
         for index, form in self.pages.items():
             self._page(plan, index, form, ranked.get(index, b""), f"pages[{short_repr(index)}]")
+
+    def _batch_numbers(self, plan: Plan) -> Iterator[int]:
+        """Yield the number of the first message of every open batch, outermost first."""
+        places = sorted(
+            (self.pages[index]["messages"][place].get("index", -1), number)
+            for index, found in self._messages.items()
+            for place, number in enumerate(found)
+        )
+        least = 0
+        for n, boundary in enumerate(self._boundaries):
+            check_whole_number(boundary, f"batches[{n}]")
+            following = (number for index, number in places if index >= boundary)
+            least = max(least, min(following, default=plan.next_message))
+            yield least
 
     def _segment(self, plan: Plan, form: dict[str, Any], place: str) -> None:
         segment_id = check_segment_id(_field(form, "id", str, place))

@@ -5,9 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.core.plan import Plan
-from quire.core.records import Header, SegmentRecord, page_key
+from quire.core.records import Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.pages import Permission, Segment, SegmentType, check_segment_id, format_index
+from quire.model.pages import Form, Permission, Segment, SegmentType, Visibility, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line
 from quire.system.rules import check_choice, check_whole_number
 
@@ -69,15 +69,47 @@ def update_segment(
     name: str | None = None,
     description: str | None = None,
     max_capacity: int | None = None,
+    type: SegmentType | None = None,  # noqa: A002 - the name in the contract
 ) -> None:
     fields: dict[str, Any] = {}
+    if type is not None:
+        fields["type"] = check_choice(SegmentType, type, "type")
     if name is not None:
         fields["name"] = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
     if description is not None:
         fields["description"] = check_one_line(plan.redact(description), "description", MAX_DESCRIPTION)
     if max_capacity is not None:
         fields["max_capacity"] = check_whole_number(max_capacity, "max_capacity")
+    number = plan.require_segment(segment_id)
+    before = {kind: plan.first_segment(kind) for kind in _UNIQUE}
     _change(plan, segment_id, fields)
+    segment = plan.segment(number)
+    if "type" in fields and number in plan.segments and segment is not None:
+        _check_type_change(plan, number, before)
+
+
+_UNIQUE = (SegmentType.SYSTEM, SegmentType.USER, SegmentType.TOOL)
+"""The types of which the first segment has the prompt, the conversation or the windows."""
+
+
+def _check_type_change(plan: Plan, number: int, before: dict[SegmentType, int | None]) -> None:
+    """Raise `InvalidOperation` if messages, prompts or windows would be in a segment of the wrong type."""
+    for kind, first in before.items():
+        affected = {number, first} if plan.first_segment(kind) != first else set()
+        for other in affected - {None}:
+            page = next((page for page in plan.segment_pages(other) if page.header.form is not Form.TEXT), None)
+            if page is not None:
+                name = plan.counters[segment_number(page.key)].segment
+                raise InvalidOperation(
+                    f"The type of the segment cannot change: {plan.index(page.key)!r} in segment {name!r} has messages"
+                    " or a window. Only a segment with texts gets another type."
+                )
+    root = plan.page(page_key(number, 0))
+    if isinstance(root, PageRecord) and root.header.visibility is Visibility.HIDDEN:
+        raise InvalidOperation(
+            f"The root {plan.index(root.key)!r} is hidden.", Hint("expand", plan.index(root.key), purpose="first")
+        )
+    check_conversation(plan)
 
 
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
