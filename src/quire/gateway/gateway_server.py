@@ -3,6 +3,7 @@
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,8 @@ from quire.server.connections import Connections, Limits
 
 _START_TIMEOUT = 30.0
 _GRACE_SECONDS = 10
+_SWITCH_SECONDS = 0.001
+"""How long a thread that folds may run before a response is relayed on."""
 _MANY = 10_000
 _LIMITS = Limits(
     header_seconds=60.0,
@@ -64,6 +67,7 @@ class RunningGateway:
                 signal.signal(signal.SIGINT, self._request_exit)
             if ready is not None:
                 ready(self)
+            sys.setswitchinterval(_SWITCH_SECONDS)
             self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:

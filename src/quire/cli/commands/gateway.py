@@ -5,7 +5,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from quire.cli.command import STORE, argument, command, token_count
+import quire
+from quire.cli.command import REDACT, STORE, argument, command, token_count
 from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _PORT = 8379
     argument(
         "--allow-host", action="append", default=[], metavar="NAME", help="another host name that requests may use"
     ),
+    REDACT,
     examples=(
         "quire gateway agent.db --anthropic https://api.anthropic.com",
         "quire gateway agent.db --anthropic https://api.anthropic.com --mode fold --budget 120k",
@@ -57,6 +59,7 @@ def run_gateway(options: argparse.Namespace, out: Output) -> None:
         ready=lambda running: _print_address(running, out),
         token=os.environ.get(_TOKEN) or None,
         hosts=options.allow_host,
+        redact=quire.redact_secrets if options.redact else None,
         **pick(options, "anthropic", "openai", "mode", "budget", "host", "port", "token_file"),
     )
 
