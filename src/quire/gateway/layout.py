@@ -94,7 +94,7 @@ def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
 
 
 def _is_clipped(part: ViewPart) -> bool:
-    return any(page.granularity == "clipped" for page in part.pages)
+    return bool(part.pages) and part.pages[0].granularity == "clipped"
 
 
 def _numbers(message: Message, epoch: int) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ class Line:
         self.hashes: list[bytes] = []
         self.roles: list[Role] = []
         self.past: list[Known] = []
+        self.has_thinking = False
+        """Whether a reply of the current epoch has thinking."""
         self.is_broken = False
         """Whether a part of the transcript could not be stored as it is, so that no view of it is sent."""
         self.load()
@@ -64,6 +66,7 @@ class Line:
         self.ctx.refresh()
         epochs: dict[int, dict[int, str]] = {}
         for message in self.ctx.messages():
+            self.has_thinking = self.has_thinking or message.has_thinking
             for epoch, number, tag in tags_of(message):
                 epochs.setdefault(epoch, {})[number] = tag
         self.epoch = max(epochs, default=0)
@@ -106,6 +109,7 @@ class Line:
             messages = self._parse([entries[n] for n in group], items[group[0]].role)
             for part, message in enumerate(messages):
                 extra = {PART: part} if len(messages) > 1 else {}
+                self.has_thinking = self.has_thinking or message.has_thinking
                 yield replace(message, meta={**message.meta, **tags, **extra})
 
     def _groups(self, entries: Sequence[Entry]) -> list[list[int]]:

@@ -119,7 +119,7 @@ class Rewriter:
     def _render(self, call: Call, line: Line) -> Layout:
         """Draw the view of a line; it may fold."""
         frame = self._frame(call)
-        tools = None if call.protocol == "openai" else [{"name": f"frame_{frame.digest}"}]  # only thinking is bound
+        tools = [{"name": f"frame_{frame.digest}"}] if line.has_thinking else None  # only thinking is bound
         model = call.spans.model if call.spans else ""
         view = line.ctx.render(reserve=frame.tokens, tools=tools, model=model or None)
         key = line.ctx.pages._engine.read(context_key)
