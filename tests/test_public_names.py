@@ -91,6 +91,7 @@ NAMES_OF_MODULES = {
     "quire.providers.legal": "IllegalMessage",
     "quire.storage.base": "Remainder Symptom",
     "quire.core.context_copy": "Progress",
+    "quire.storage.five_calls": "FiveCallStorage",
     "quire.system": "Change PageStorage Problem",
     "quire.system.purge": "Purged",
     "quire.view.cost": "Bill Outlook Usage",

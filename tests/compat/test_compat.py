@@ -52,9 +52,17 @@ def test_the_store_is_healthy(storage: quire.Storage) -> None:
     assert _symptoms(storage) == set()
 
 
+def _without_batches(document: str) -> str:
+    """Return a document as the old code wrote it: it left out the open batches."""
+    head, found, _ = document.partition(',\n "batches": [')
+    return head + "\n}" if found else document
+
+
 def test_all_answers_are_those_of_the_old_code(storage: quire.Storage) -> None:
     answers = json.loads(json.dumps(answers_of(storage), ensure_ascii=False))
     assert sorted(answers) == sorted(BUDGETS)
+    for found in answers.values():
+        found["marshal"] = _without_batches(found["marshal"])
     for name, kept in expected().items():
         assert list(answers[name]) == list(kept)
         for key, value in kept.items():

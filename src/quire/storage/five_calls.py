@@ -1,0 +1,142 @@
+"""A backend with only the five calls of document 000 (`save`, `load`, `delete`, `exists`, `list`), for a single writer.
+
+Every commit is one page that is saved, so a commit is stored whole or not at all. The records are held in memory and
+are read from the pages when the storage is opened. Now and then one page with all records replaces the older pages.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from quire.errors import Corrupt, InvalidValue, StorageFailure, short_repr
+from quire.model.pages import DetailPage
+from quire.storage.base import Commit, Delete, Head, Patch, Put, Write, check_context_name, check_families, conflict
+from quire.storage.memory import MemoryStorage, Table
+
+_KINDS: Final = {"put": Put, "patch": Patch, "delete": Delete}
+_MOST_PAGES: Final = 256
+"""Commits of a context before one page replaces them."""
+
+
+class PageBackend(Protocol):
+    """The five calls of document 000. A page is saved under its `index` and loaded unchanged."""
+
+    def save(self, page: DetailPage, /) -> object: ...
+    def load(self, index: str, /) -> DetailPage: ...
+    def delete(self, index: str, /) -> object: ...
+    def exists(self, index: str, /) -> bool: ...
+    def list(self) -> Iterable[str]: ...
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    """The content of one page: a commit, or with `whole` all records of a context."""
+
+    context: str
+    version: int
+    head: bytes
+    writes: list[list[Any]]
+    whole: bool = False
+
+
+class FiveCallStorage(MemoryStorage):
+    """A storage over a backend with five calls. Only one object at a time may write to a backend.
+
+    Two writers are not detected. All records are held in memory. The backend stores pages whose names are numbers, not
+    the pages of the context.
+    """
+
+    def __init__(self, backend: PageBackend) -> None:
+        super().__init__()
+        missing = [name for name in ("save", "load", "delete", "exists", "list") if not hasattr(backend, name)]
+        if missing:
+            raise InvalidValue(f"is {short_repr(backend)}; it has no {', '.join(missing)}.", argument="backend")
+        self._backend = backend
+        self._pages: dict[str, list[int]] = {}
+        self._read()
+
+    def commit(self, context: str, commit: Commit) -> None:
+        check_context_name(context)
+        with self._lock:
+            found = self._find(context)
+            if not commit.follows(found[0] if found else None):
+                raise conflict(context, found[0] if found else None, commit.expect)
+            check_families(commit.writes)
+            writes = [_to_list(write) for write in commit.writes]
+            self._save(_Saved(context, commit.version, commit.head, writes, whole=not found))
+            super().commit(context, commit)
+            if len(self._pages[context]) > _MOST_PAGES:
+                self._compact(context)
+
+    def drop(self, context: str) -> None:
+        check_context_name(context)
+        with self._lock:
+            super().drop(context)
+            for number in reversed(self._pages.pop(context, [])):
+                self._backend.delete(_index(context, number))
+
+    def _read(self) -> None:
+        """Read all pages. Those before a page with all records are left over from an interruption."""
+        found: dict[str, list[tuple[int, _Saved]]] = {}
+        for index in list(self._backend.list()):
+            saved = self._load(index)
+            found.setdefault(saved.context, []).append((int(index.rpartition("-")[2]), saved))
+        for context, pages in found.items():
+            pages.sort(key=lambda page: page[0])
+            start = max((n for n, (_, saved) in enumerate(pages) if saved.whole), default=-1)
+            numbers = [number for number, _ in pages[start:]]
+            if start < 0 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+                raise Corrupt("has pages missing in the backend.", record=f"context {context!r}")
+            self._pages[context] = [number for number, _ in pages]
+            table: Table[bytes] = Table()
+            self._contexts[context] = Head(0, b""), table
+            for _, saved in pages[start:]:
+                writes = [_to_write(values) for values in saved.writes]
+                self._finish(context, Commit(0, saved.version, saved.head, writes))
+
+    def _load(self, index: str) -> _Saved:
+        try:
+            return msgspec.msgpack.decode(b64decode(self._backend.load(index).meta["data"]), type=_Saved)
+        except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise Corrupt(f"cannot be read: {error}.", record=f"page {index!r} of the backend") from None
+
+    def _save(self, saved: _Saved) -> None:
+        numbers = self._pages.get(saved.context, [])
+        number = numbers[-1] + 1 if numbers else 1
+        data = b64encode(msgspec.msgpack.encode(saved)).decode()
+        page = DetailPage(name=f"Commit {number}", index=_index(saved.context, number), meta={"data": data})
+        try:
+            self._backend.save(page)
+        except Exception as error:  # foreign code can raise anything
+            raise StorageFailure(f"The backend could not save a page: {error!r}. Nothing was changed.") from error
+        self._pages[saved.context] = [*numbers, number]
+
+    def _compact(self, context: str) -> None:
+        """Replace the pages of a context by one with all records."""
+        head, table = self._contexts[context]
+        writes = []
+        for family, key in table.keys():  # noqa: SIM118 - a table is no dict
+            row = table.get(family, key)
+            if row is not None:
+                writes.append(_to_list(Put(family, key, row.value, row.group, row.order)))
+        older = self._pages[context]
+        self._save(_Saved(context, head.version, head.value, writes, whole=True))
+        for number in older:
+            self._backend.delete(_index(context, number))
+        self._pages[context] = self._pages[context][-1:]
+
+
+def _index(context: str, number: int) -> str:
+    return f"{sha256(context.encode()).hexdigest()[:24]}-{number}"
+
+
+def _to_list(write: Write) -> list[Any]:
+    kind = next(name for name, kind in _KINDS.items() if isinstance(write, kind))
+    return [kind, {name: getattr(write, name) for name in write.__struct_fields__}]
+
+
+def _to_write(values: list[Any]) -> Write:
+    kind, fields = values
+    return _KINDS[kind](**fields)

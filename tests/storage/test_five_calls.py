@@ -1,0 +1,85 @@
+"""A backend with the five calls of document 000: the storage suite, reopening, damage and failures."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.errors import Corrupt, InvalidValue, StorageFailure
+from quire.model.pages import DetailPage
+from quire.storage import five_calls
+from quire.storage.five_calls import FiveCallStorage
+from quire.testing import StorageContract
+
+
+class Folder:
+    """The five calls over a folder with one JSON file per page, as document 000 describes `FileStorage`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.full = False
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, page: DetailPage) -> None:
+        if self.full:
+            raise OSError("no space left")
+        (self.folder / f"{page.index}.json").write_text(page.to_json(), "utf-8")
+
+    def load(self, index: str) -> DetailPage:
+        return DetailPage.from_json((self.folder / f"{index}.json").read_text("utf-8"))
+
+    def delete(self, index: str) -> None:
+        (self.folder / f"{index}.json").unlink(missing_ok=True)
+
+    def exists(self, index: str) -> bool:
+        return (self.folder / f"{index}.json").exists()
+
+    def list(self) -> Iterable[str]:
+        return [path.stem for path in self.folder.glob("*.json")]
+
+
+class TestFiveCalls(StorageContract):
+    """All handles of a test are one object: the storage is for a single writer."""
+
+    closes = False
+
+    def setup_method(self) -> None:
+        super().setup_method()
+        self._shared: dict[Path, quire.Storage] = {}
+
+    def open_storage(self, place: Path) -> quire.Storage:
+        return self._shared.setdefault(place, FiveCallStorage(Folder(place)))
+
+
+@pytest.mark.parametrize("most", [3, 256])
+def test_a_context_is_there_again_after_reopening(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(five_calls, "_MOST_PAGES", most)
+    with quire.open(FiveCallStorage(Folder(tmp_path)), "a") as ctx:
+        for n in range(12):
+            ctx.user(f"Message {n}")
+        ctx.undo(ctx.seq)
+        before = ctx.pages.marshal()
+    assert len(list(tmp_path.iterdir())) <= 14 if most > 3 else len(list(tmp_path.iterdir())) <= 4
+    with quire.open(FiveCallStorage(Folder(tmp_path)), "a") as ctx:
+        assert ctx.pages.marshal() == before
+        assert ctx.check() == []
+        ctx.user("One more")
+
+
+def test_a_failed_save_changes_nothing_and_a_missing_page_is_noticed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    ctx = quire.open(FiveCallStorage(folder), "a")
+    ctx.user("Hi")
+    folder.full = True
+    with pytest.raises(StorageFailure, match="no space left"):
+        ctx.user("Ho")
+    folder.full = False
+    assert [message.text for message in ctx.messages()] == ["Hi"]
+    ctx.user("Ho")
+    index = sorted(folder.list(), key=lambda index: int(index.rpartition("-")[2]))[1]
+    folder.delete(index)
+    with pytest.raises(Corrupt, match="pages missing"):
+        FiveCallStorage(folder)
+    with pytest.raises(InvalidValue, match="it has no save, load, delete, exists, list"):
+        FiveCallStorage(object())  # type: ignore[arg-type]
