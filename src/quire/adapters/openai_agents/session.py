@@ -32,6 +32,7 @@ from quire.view.options import RenderOptions
 with requires_extra("openai-agents"):
     from agents import FunctionTool, RunConfig, Tool
     from agents.memory import SessionSettings
+    from agents.memory.session_settings import coerce_session_settings
     from agents.run_config import CallModelData, ModelInputData
 
 if TYPE_CHECKING:
@@ -106,11 +107,12 @@ class QuireSession:
         session_id: str,
         where: Where,
         *,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
         **options: Unpack[Options],
     ) -> None:
         self.session_id = check_context_name(session_id)
-        self.session_settings: SessionSettings | None = session_settings or SessionSettings()
+        given = SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
+        self.session_settings: SessionSettings | None = given
         self._where = where
         self._setup = setup_of(options)
         self._queue = CallQueue()
@@ -151,9 +153,13 @@ class QuireSession:
     # The session protocol
 
     async def get_items(self, limit: int | None = None) -> "list[TResponseInputItem]":
-        """Return the items in order, or the newest `limit` of them. The session's settings have the default limit."""
+        """Return the items in order, or the newest `limit` of them. The session's settings have the default limit.
+
+        As in the SDK's session, a negative limit returns all items.
+        """
         settings = self.session_settings
         most = settings.limit if limit is None and settings is not None else limit
+        most = None if most is not None and most < 0 else most
         return cast("list[TResponseInputItem]", await self._queue.run(self._items, most))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
