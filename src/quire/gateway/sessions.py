@@ -35,7 +35,7 @@ PREFIX = "gateway/"
 """The names of contexts that the gateway makes begin with this."""
 _OPEN_LINES = 32
 _LINES_OF_KEY = 16
-_WAITING_BYTES = 256 << 20
+_WAITING_BYTES = 64 << 20
 _JOB_BYTES = 4_096
 _MAX_DECODED = 256 << 20
 _OK = 200
@@ -143,6 +143,7 @@ class Sessions:
         self._locks: dict[str, RLock] = {}
         self._recorder = ThreadPoolExecutor(1, thread_name_prefix="quire-gateway-record")
         self._waiting = 0
+        self._is_behind = False
 
     # Jobs after a response
 
@@ -150,8 +151,11 @@ class Sessions:
         """Run a job in the recorder's thread. If too many wait, it is left out: the next request has it too."""
         size = _JOB_BYTES + sum(len(value.body) for value in arguments if isinstance(value, Call | Reply))
         if self._waiting + size > _WAITING_BYTES:
-            _log.warning("The record is behind; a request was not recorded.")
+            if not self._is_behind:
+                _log.warning("The record is behind: requests are recorded with a later one of their sessions.")
+            self._is_behind = True
             return
+        self._is_behind = False
         with self._lock:
             self._waiting += size
         try:
