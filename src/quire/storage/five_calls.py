@@ -139,4 +139,5 @@ def _to_list(write: Write) -> list[Any]:
 
 def _to_write(values: list[Any]) -> Write:
     kind, fields = values
-    return _KINDS[kind](**fields)
+    write: Write = _KINDS[kind](**fields)
+    return write
