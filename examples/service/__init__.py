@@ -1,0 +1,1 @@
+"""A chat service with quire: several worker processes and one store."""
