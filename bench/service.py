@@ -38,7 +38,7 @@ def measure(name: str, store: str, folder: Path, seconds: float, kills: bool) ->
         ended = threading.Event()
 
         def disturb() -> None:
-            while kills and not ended.wait(random.uniform(1.0, 3.0)):
+            while kills and not ended.wait(random.uniform(0.5, 2.0)):
                 workers.kill(random.randrange(WORKERS))
 
         killer = threading.Thread(target=disturb)

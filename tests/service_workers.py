@@ -62,11 +62,12 @@ class Workers:
         return [f"http://127.0.0.1:{port}" for port in self._ports]
 
     def kill(self, number: int) -> None:
-        """Kill a worker at once and start another in its place."""
+        """Kill a worker at once, start another in its place, and wait until it answers."""
         self._running[number].kill()
         self._running[number].wait()
         self._running[number] = self._start(self._ports[number])
         self.kills += 1
+        _wait_for(partial(_is_ready, self._ports[number]))
 
     def stop(self) -> None:
         """End all workers as an operator does. They finish their requests."""
