@@ -76,9 +76,8 @@ def test_a_repeated_request_gets_the_same_answer_and_a_wrong_one_changes_nothing
         url = f"{workers.urls[0]}/chat/ada"
         body = {"id": "r1", "text": "What is the status of order W0001?"}
         first, second = httpx.post(url, json=body, timeout=30), httpx.post(url, json=body, timeout=30)
-        assert (
-            text_of(first.text) == text_of(second.text) == "The shop says: Order W0001 left the warehouse this morning."
-        )
+        expected = "The shop says: Order W0001 left the warehouse this morning."
+        assert text_of(first.text) == text_of(second.text) == expected
         assert first.text.endswith("event: done\ndata: {}\n\n")
         for wrong in ({"id": "r2"}, {"id": 7, "text": "x"}, {"id": "r2", "text": ""}, [1]):
             assert httpx.post(url, json=wrong).status_code == 400

@@ -69,8 +69,7 @@ class Service:
                 messages = await ctx.messages()
                 yield next(message.text for message in reversed(messages) if message.role == "assistant")
                 return
-            if not await ctx.seq:
-                await ctx.system(PROMPT)
+            await ctx.system(PROMPT)  # the same prompt changes nothing
             await ctx.user(text)
             chunks = astream(
                 self.client,
