@@ -173,6 +173,7 @@ class Conversation(Wrapper):
     page_of = awaits(SyncConversation.page_of)
     pending_calls = awaits(SyncConversation.pending_calls)
     prelude = awaits(SyncConversation.prelude)
+    date_messages = awaits(SyncConversation.date_messages)
     replace = awaits(SyncConversation.replace)
     system = awaits(SyncConversation.system)
     temporary = returns(SyncConversation.temporary, Block)
