@@ -251,7 +251,7 @@ def test_items_of_any_shape_go_back_as_they_came(session: QuireSession, tmp_path
 
 def test_a_session_can_be_encrypted(session: QuireSession) -> None:
     async def work() -> None:
-        encrypted = EncryptedSession("s", session, encryption_key="a key of some length")
+        encrypted = EncryptedSession("s", cast(Any, session), encryption_key="a key of some length")
         for item in HISTORY:
             await encrypted.add_items([cast(Any, item)])
         assert await encrypted.get_items() == HISTORY
