@@ -8,7 +8,9 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from quire import Library
 from quire.errors import Hint, InvalidOperation
+from quire.server.gateway_ledger import GatewaySession, Ledger
 from quire.server.responses import to_http_error
 from quire.server.routes import ROUTES, Route
 from tests.server.conftest import Api, Talk
@@ -72,6 +74,8 @@ CASES: dict[str, Case] = {
     "post_contexts_c_tools_call": Case(body={"name": "find", "arguments": {"query": "note"}}),
     "get_contexts_c_events": Case(query={"after": "25"}),
     "get_events": Case(),
+    "get_gateway_sessions": Case(),
+    "post_gateway_mode": Case(body={"name": "gateway/one", "mode": "fold"}),
 }
 IN_CONTEXT = [route for route in ROUTES if "{c}" in route.path]
 
@@ -96,8 +100,12 @@ def test_every_route_has_its_case() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=named)
-def test_a_route_returns_its_declared_type(route: Route, api: Api, talk: Talk) -> None:
+def test_a_route_returns_its_declared_type(route: Route, api: Api, talk: Talk, library: Library) -> None:
     case = CASES[route.name]
+    if "gateway" in route.path:
+        ledger = Ledger(library, create=True)
+        ledger.write({"gateway/one": GatewaySession(name="gateway/one")})
+        ledger.close()
     if "windows" in route.path:
         from quire.windows.apps import Todo
 
