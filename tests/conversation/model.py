@@ -7,6 +7,7 @@ an operation is refused, and makes an entry of the changes otherwise.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from quire.model.pages import Mark
 from tests.conversation.model_state import (
@@ -102,7 +103,11 @@ class Model(Kept):
         if at is not None:
             before = None if at == len(self.alive()) else self._place_before(self.number(at))
             self._with_their_calls(said)
-        return Change(inserted=self.indices([self.receive(each, before) for each in said]))
+        return self._changed(inserted=self.indices([self.receive(each, before) for each in said]))
+
+    def _changed(self, **change: Any) -> Change:
+        """Return a change in the batch that is open now."""
+        return Change(batch=len(self.state.batches), **change)
 
     def _with_their_calls(self, said: Sequence[Said]) -> None:
         """Refuse results without an earlier call in the same list."""
@@ -131,7 +136,7 @@ class Model(Kept):
             self._change(page, mark=Mark.DELETED, standin=None, lifecycle=COLD)
         for summary in {page.standin for page in pages if page.standin}:
             self._write_anew(summary)
-        return Change(covered=self._indices_on(pages))
+        return self._changed(covered=self._indices_on(pages))
 
     def replace(self, indices: Sequence[int], said: Sequence[Said]) -> Change:
         numbers = [self.number(index) for index in dict.fromkeys(indices)]
@@ -140,14 +145,14 @@ class Model(Kept):
         pages = self._covered(indices)
         if len(numbers) == len(said) == 1 and self._pairs_alike(self.messages[numbers[0]], said[0]):
             fresh = self._put_in_place(pages[0], numbers[0], said[0])
-            return Change(covered=self.indices(numbers), inserted=self.indices([fresh]))
+            return self._changed(covered=self.indices(numbers), inserted=self.indices([fresh]))
         self._with_their_calls(said)
         fresh_numbers = [self.receive(each, pages[0].index) for each in said]
         if any(self.state.pages[page.index] != page for page in pages):
             raise Refused("replaced by a result of its own call")
         for page in pages:
             self._change(page, mark=Mark.REPLACED, lifecycle=COLD)
-        return Change(covered=self._indices_on(pages), inserted=self.indices(fresh_numbers))
+        return self._changed(covered=self._indices_on(pages), inserted=self.indices(fresh_numbers))
 
     def _pairs_alike(self, old: Said, new: Said) -> bool:
         """Return whether a message of a tool exchange can be replaced without changing its other half."""
@@ -167,7 +172,7 @@ class Model(Kept):
                 self._change(page, mark=Mark.COMPRESSED, standin=summary.index, lifecycle=COLD)
             self._write_anew(summary.index)
             summaries.append(summary.index)
-        return Change(covered=self._indices_on(pages), summaries=tuple(summaries))
+        return self._changed(covered=self._indices_on(pages), summaries=tuple(summaries))
 
     def _runs(self, pages: Sequence[Page]) -> list[list[Page]]:
         """Group neighbours in the conversation; each archived page is a group of its own."""

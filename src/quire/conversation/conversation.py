@@ -415,13 +415,11 @@ def _name_place(place: str) -> Iterator[None]:
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
     """Return the result of a cleanup with what remains in the store, after scrubbing it."""
-    from quire.core.summary_board import board_of  # imported late: they are rarely needed
-    from quire.system.scrubbing import scrub_bytes, unscrubbed
+    from quire.system.scrubbing import drop_board, scrub_bytes, unscrubbed  # imported late: they are rarely needed
 
     storage = state.storage
-    if done.messages:
-        storage.drop(board_of(state.context))  # a summary that waits for the next fold may have their words
-    left = scrub_bytes(storage, [state.context]) if scrub else unscrubbed(storage) if done.messages else ()
+    left = drop_board(storage, state.context) if done.messages else ()
+    left += scrub_bytes(storage, [state.context]) if scrub else unscrubbed(storage) if done.messages else ()
     return replace(done, scrubbed=not left, remains=left)
 
 

@@ -30,7 +30,6 @@ from quire.core.records import (
     encode_record,
 )
 from quire.core.state import State
-from quire.core.summary_board import board_of
 from quire.errors import InvalidOperation, InvalidValue
 from quire.model.pages import Form, Mark, PageIndex
 from quire.search.indexing import PURGE
@@ -51,7 +50,7 @@ from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_not_waiting, pinned_error
-from quire.system.scrubbing import scrub_bytes
+from quire.system.scrubbing import drop_board, scrub_bytes
 
 _BLANK = "[purged]"
 
@@ -351,10 +350,10 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         plan.erase_tails(traces.keys | traces.derived, set(range(one.state.next_message)) - traces.numbers)
         one.commit(plan, PURGE)
         one.reload()
-        one.state.storage.drop(board_of(one.state.context))  # a summary that waits for the next fold may have its words
+    boards = [left for one, *_ in done for left in drop_board(one.state.storage, one.state.context)]
     names = [one.state.context for one, *_ in done]
     everywhere = [one.state.context for one, _ in found]
-    problem = " ".join(left.text for left in scrub_bytes(state.storage, everywhere))
+    problem = " ".join(left.text for left in (*boards, *scrub_bytes(state.storage, everywhere)))
     return Purged(
         seq=engine.state.version,
         pages=pages,

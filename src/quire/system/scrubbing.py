@@ -35,6 +35,15 @@ def scrub_bytes(storage: Storage, contexts: Sequence[str] | None) -> tuple[Remai
     return (Remainder("server", left),) if left else ()
 
 
+def drop_board(storage: Storage, context: str) -> tuple[Remainder, ...]:
+    """Remove the summaries that wait for the next fold: they may have erased words. Return them if that failed."""
+    try:
+        storage.drop(board_of(context))
+    except StorageFailure as error:
+        return (Remainder(error.code, f"Summaries that wait for the next fold remain: {error}"),)
+    return ()
+
+
 def unscrubbed(storage: Storage) -> tuple[Remainder, ...]:
     """Return what a removal leaves in a store that is not scrubbed."""
     return (NOT_SCRUBBED,) if isinstance(storage, SupportsScrub) else ()
