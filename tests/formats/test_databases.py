@@ -33,6 +33,7 @@ def checkpoint_file(path: Path, messages: Any, kind: str | None = None) -> Path:
 
 
 def test_objects_of_other_classes_are_refused_by_name_and_never_built(tmp_path: Path) -> None:
+    pytest.importorskip("langchain_core")
     bad = [*langchain_messages(TALKS["call"]), Path("/etc")]
     with pytest.raises(InvalidValue, match=r"thread 't', messages\[5\] is an object of pathlib\.\w*Path; messages of"):
         read_log(checkpoint_file(tmp_path / "a.db", bad))
