@@ -377,7 +377,7 @@ def test_a_page_in_a_wrong_place_is_never_left_out(backend: str, tmp_path: Path)
         "the first": ("mem-2", lambda ctx: ctx.pages.children("mem-1", limit=1)),
         "after a page": ("mem-3", lambda ctx: ctx.pages.children("mem-1", after="mem-2", limit=1)),
         "for an agent": ("mem-7", lambda ctx: ctx.agent.children("mem-1", 0, 2)),
-        "cold": ("mem-6", lambda ctx: ctx.pages.children("mem-1", cold=True, limit=0)),
+        "cold": ("mem-6", lambda ctx: ctx.pages.children("mem-1", cold=True)),
         "the newest": ("usr-1", lambda ctx: ctx.pending_calls()),
         "the last": ("usr-6", lambda ctx: ctx.pending_calls()),
     }

@@ -80,7 +80,9 @@ def ends_within(connection: socket.socket, seconds: float) -> bool:
 def test_a_thousand_half_open_connections_keep_nobody_out(sent: bytes) -> None:
     with serving() as running, ExitStack() as opened:
         for _ in range(1_000):
-            opened.enter_context(connect(running.address, sent))
+            connection = opened.enter_context(connect(running.address, sent))
+            if sent == KEEP_ALIVE:
+                assert connection.recv(65_536)  # it is answered, and idle from now on
         start = time.monotonic()
         assert httpx.get(f"{running.address}health", timeout=10).status_code == 200
         assert time.monotonic() - start < 5
