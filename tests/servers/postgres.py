@@ -244,3 +244,8 @@ def _launchers(folder: Path) -> Iterator[Launcher]:
     yield Launcher(("unshare", "--user"))
     os.chown(folder, _NOBODY, _NOBODY)
     yield Launcher(user=_NOBODY, group=_NOBODY, extra_groups=[])
+
+
+def new_schema() -> str:
+    """Return the name of a schema that does not exist."""
+    return f"q{uuid4().hex}"
