@@ -2,11 +2,11 @@
 
 import http.client
 from collections.abc import Callable, Iterable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from tests.servers.local import LocalServer
 from tests.strict_provider import StrictProvider
 
 HeaderList = list[tuple[str, str]]
@@ -34,32 +34,13 @@ class RawResponse(NamedTuple):
 Answer = Callable[[RawRequest], RawResponse]
 
 
-class RawUpstream:
+class RawUpstream(LocalServer):
     """A server in a thread. `requests` has what arrived, `answer` returns the response."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.requests: list[RawRequest] = []
-        self._server = _Server(("127.0.0.1", 0), _make_handler(self))
-        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> "RawUpstream":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_: Any) -> None:
-        return  # a client that goes away is no error
+        super().__init__(_make_handler(self))
 
 
 def answer_with(provider: StrictProvider) -> Answer:

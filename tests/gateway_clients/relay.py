@@ -2,62 +2,39 @@
 
 import http.client
 from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.servers.local import LocalServer
 from tests.strict_provider.server import Exchange
 
 _OWN = {"connection", "transfer-encoding", "content-length"}
 
 
-class Relay:
+class Relay(LocalServer):
     """A server in a thread that passes everything on to `target`. `wire` has every exchange."""
 
     def __init__(self, target: str) -> None:
         self.target = urlsplit(target)
         self.wire: list[Exchange] = []
-        self._server = _Server(self)
-        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> "Relay":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, relay: Relay) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.relay = relay
-
-    def handle_error(self, *_: Any) -> None:
-        return  # a client that goes away is no error
+        super().__init__(type("_RelayHandler", (_Handler,), {"relay": self}))
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    relay: Relay
 
     def _pass_on(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        target = self.server.relay.target
+        target = self.relay.target
         connection = http.client.HTTPConnection(target.hostname or "", target.port)
         with closing(connection):
             self._exchange(connection, data)
 
     def _exchange(self, connection: http.client.HTTPConnection, data: bytes) -> None:
-        target = self.server.relay.target
+        target = self.relay.target
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, target.netloc if name.lower() == "host" else value)
@@ -76,7 +53,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(b"0\r\n\r\n")
         seen = (self.command, self.path, self.headers.items(), data, response.status)
-        self.server.relay.wire.append(Exchange(*seen, dict(response.getheaders()), bytes(read)))
+        self.relay.wire.append(Exchange(*seen, dict(response.getheaders()), bytes(read)))
 
     do_GET = do_HEAD = do_POST = _pass_on  # noqa: N815 - the names that the base class calls
 

@@ -43,7 +43,7 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import Conflict, Corrupt, NoSuchContext, NoSuchPage, QuireError, short_repr
+from quire.errors import Corrupt, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
 from quire.model.pages import MAX_NUMBER, Visibility
 from quire.model.sized_cache import SizedCache
@@ -222,13 +222,8 @@ class State(Reader):
                 raise deleted from None
             raise
 
-    def deletion_error(self) -> NoSuchContext | None:
-        """Return the error for a context that existed and was deleted; None if it exists."""
-        return missing.deletion_error(self)
-
-    def outdated_error(self) -> Conflict | NoSuchContext | None:
-        """Return the error for a state that is not the newest, or was deleted; None if it is the newest."""
-        return missing.outdated_error(self)
+    deletion_error = missing.deletion_error
+    outdated_error = missing.outdated_error
 
     def segment_pages(self, number: int | None = None, start: int = 0) -> Iterator[PageRecord]:
         """Yield all pages of a segment, or of the context, by key, archived ones included.
