@@ -7,16 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import uvicorn
 
-from quire.errors import InvalidValue, QuireError, StorageFailure, short_repr
+from quire.errors import InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
 from quire.server.connections import Connections, Limits
+from quire.server.threaded_server import ThreadedServer, UvicornServer
 from quire.storage.base import Storage
 from quire.view.options import check_budget
 from quire.windows.app import App
@@ -25,21 +25,16 @@ from quire.windows.apps import Scratch, Todo
 StoreLocation = str | os.PathLike[str] | Storage
 DEFAULT_APPS: tuple[type[App], ...] = (Todo, Scratch)
 """Apps that need only their own saved state, so that their windows can be shown here."""
-_START_TIMEOUT = 30.0
 
 
-class RunningServer:
+class RunningServer(ThreadedServer):
     """A running server. As a context manager it stops the server at the end."""
 
     def __init__(self, library: Library, service: Service, listening: socket.socket, token: Token) -> None:
+        super().__init__("server", _Server(service), listening, service.options.grace)
         self.token, self.token_is_new = token
         self.service = service
-        self.host, self.port = listening.getsockname()[:2]
         self._library = library
-        self._socket = listening
-        self._server = _Server(service)
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
 
     @property
     def address(self) -> str:
@@ -51,19 +46,13 @@ class RunningServer:
         """The URL of the inspector with the token as fragment, which a browser never sends."""
         return f"{self.address}#token={self.token}"
 
-    def start(self) -> Self:
-        """Serve in a new thread; return when the server answers requests."""
-        self._thread = threading.Thread(target=self._run_in_thread, name="quire-server", daemon=True)
-        self._thread.start()
-        self._server.ready.wait(_START_TIMEOUT)
-        if self._failure is not None:
-            raise StorageFailure(f"The server did not start: {self._failure}.") from self._failure
-        return self
-
     def run(self) -> None:
         """Serve in this thread until a signal stops the server."""
+        self._serve()
+
+    def _serve(self) -> None:
         try:
-            self._server.run(sockets=[self._socket])
+            super()._serve()
         finally:
             self._library.close()
 
@@ -79,36 +68,11 @@ class RunningServer:
         finally:
             signal.signal(signal.SIGINT, before)
 
-    def stop(self) -> None:
-        """Finish running requests, end streams, and stop. Stopping twice is allowed."""
-        self._request_exit()
-        if self._thread is not None:
-            self._thread.join(self.service.options.grace + _START_TIMEOUT)
-
-    def _request_exit(self, *_: object) -> None:
-        self._server.should_exit = True
-
-    def _run_in_thread(self) -> None:
-        try:
-            self.run()
-        except BaseException as error:  # raised by start() in the caller's thread
-            self._failure = error
-        finally:
-            self._server.ready.set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
 
 Ready = Callable[[RunningServer], None]
 
 
-class _Server(uvicorn.Server):
+class _Server(UvicornServer):
     """A uvicorn server that ends live streams before it waits for connections."""
 
     def __init__(self, service: Service) -> None:
@@ -124,11 +88,6 @@ class _Server(uvicorn.Server):
             )
         )
         self._service = service
-        self.ready = threading.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._service.changes.close()
