@@ -20,14 +20,14 @@ _TYPES: Mapping[str, Role] = {
     "function": "tool",
     "chat": "user",
 }
-_CHAT_ROLES: Mapping[str, Role] = {
+CHAT_ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
     "assistant": "assistant",
     "ai": "assistant",
     "model": "assistant",
 }
-_CALL_BLOCKS = frozenset(
+CALL_BLOCKS = frozenset(
     {"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "input_json_delta"}
 )
 """Blocks that repeat `tool_calls`."""
@@ -47,7 +47,7 @@ def read(value: object, place: str) -> list[Message]:
     if role is None:
         raise invalid_value(f"{place}.type", kind, f"types of LangChain's messages are {', '.join(_TYPES)}, remove")
     if kind == "chat":
-        role = _CHAT_ROLES.get(str(data.get("role")), "user")
+        role = CHAT_ROLES.get(str(data.get("role")), "user")
     content = data.get("content")
     if content is not None and not isinstance(content, str | list):
         raise invalid_value(f"{place}.content", content, "content is text or a list of parts")
@@ -90,18 +90,18 @@ def _read_block(block: Any) -> Part | None:
     if isinstance(block, str):
         return {"type": "text", "text": block}
     kind = block.get("type") if isinstance(block, dict) else None
-    if kind in _CALL_BLOCKS:
+    if kind in CALL_BLOCKS:
         return None
     if kind in ("text", "input_text", "output_text") and isinstance(block.get("text"), str):
         return {"type": "text", "text": block["text"]}
     if kind in ("thinking", "redacted_thinking", "reasoning"):
-        return _read_thinking(block)
+        return read_thinking(block)
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     part = _read_data_block(block) if isinstance(block, dict) else None
     return part or (reader(block) if reader else None) or {"type": "other", "kind": str(kind), "part": dumps(block)}
 
 
-def _read_thinking(block: Values) -> Part:
+def read_thinking(block: Values) -> Part:
     """Return thinking with what its provider needs to accept it again: signature, redacted data or reasoning item."""
     if isinstance(data := block.get("data"), str):
         return {"type": "thinking", "data": data}

@@ -14,6 +14,7 @@ from quire.adapters.context_pool import requires_extra
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import format_messages
+from quire.providers.langchain import CALL_BLOCKS, CHAT_ROLES, read_thinking
 
 with requires_extra("langchain"):
     from langchain_core.load import dumpd, load
@@ -30,19 +31,6 @@ with requires_extra("langchain"):
         convert_to_messages,
         messages_from_dict,
     )
-
-
-_ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-}
-_CALLS = frozenset(
-    {"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "input_json_delta"}
-)
-"""Blocks that repeat `tool_calls`."""
 
 
 def parse(message: BaseMessage) -> list[Message]:
@@ -91,7 +79,7 @@ def _role(message: BaseMessage) -> Role:
         case ToolMessage() | FunctionMessage():
             return "tool"
         case ChatMessage():
-            return _ROLES.get(message.role, "user")
+            return CHAT_ROLES.get(message.role, "user")
         case _:
             return "user"
 
@@ -148,29 +136,13 @@ def _part(block: str | dict[Any, Any]) -> Part | None:
     if isinstance(block, str):
         return {"type": "text", "text": block}
     kind = block.get("type")
-    if kind in _CALLS:
+    if kind in CALL_BLOCKS:
         return None
     if isinstance(text := block.get("text"), str) and kind in ("text", "output_text", "input_text"):
         return {"type": "text", "text": text}
     if kind in ("thinking", "redacted_thinking", "reasoning"):
-        return _thinking(block)
+        return read_thinking(json.loads(json.dumps(block, default=str)))
     return _media(block) or {"type": "other", "kind": str(kind), "part": json.dumps(block, default=str)}
-
-
-def _thinking(block: Mapping[Any, Any]) -> Part:
-    """Return thinking with what its provider needs to accept it again: signature, redacted data or reasoning item."""
-    if isinstance(data := block.get("data"), str):
-        return {"type": "thinking", "data": data}
-    text = block.get("thinking") or block.get("reasoning") or ""
-    if not text and isinstance(summary := block.get("summary"), list):
-        text = "\n".join(str(piece.get("text", "")) for piece in summary if isinstance(piece, dict))
-    extras = block.get("extras")
-    signature = block.get("signature") or (extras.get("signature") if isinstance(extras, dict) else None)
-    if isinstance(signature, str):
-        return {"type": "thinking", "text": str(text), "signature": signature}
-    is_item = block.get("id") or block.get("encrypted_content")
-    item = {"item": json.dumps(block, default=str)} if is_item else {}
-    return {"type": "thinking", "text": str(text), **item}
 
 
 def _media(block: dict[Any, Any]) -> Part | None:
