@@ -255,3 +255,28 @@ def test_recalled_pages_are_shown_once_beside_inline_windows() -> None:
     assert views[0].by_kind()["recalled"] == views[1].by_kind()["recalled"]
     assert [part.kind for part in views[1].parts].count("recalled") == 1
     assert all(shown.index for shown in views[1].pages)
+
+
+def test_a_view_says_what_was_recalled_from_where_and_why() -> None:
+    ctx = long_talk()
+    note = ctx.pages.create_detail_page("Family", "who is who", "Aunt Mei has a cat.", "mem-0")
+    ctx.pages.archive(note)
+    ctx.user("Where does aunt Mei live?")
+    assert ctx.render(preview=True).recalled == []
+    view = ctx.render(recall=0.3)
+    found = {one.index: one for one in view.recalled}
+    page = ctx.find("XK-77123", kind="exchange")[0]
+    answer = found[page.index]
+    assert answer.path == page.path
+    assert answer.created_at == page.created_at
+    assert answer.score == 1.0 == max(one.score for one in view.recalled)
+    assert answer.reason == "it has aunt, mei, live"
+    assert all(0 < one.score <= 1 and one.is_new and one.reason for one in view.recalled)
+    assert found[note].path == ("mem-0",)
+    ctx.assistant("In 青岛.")  # the block stays before the reply, with its scores and reasons
+    later = ctx.render().recalled
+    assert [(one.index, one.score, one.reason, one.path) for one in later] == [
+        (one.index, one.score, one.reason, one.path) for one in view.recalled
+    ]
+    assert not any(one.is_new for one in later)
+    assert ctx.why(page.index).rule == "recalled for an earlier user message, until the next fold: " + answer.reason

@@ -54,6 +54,9 @@ def test_another_process_sees_the_windows_recalled_pages_and_tools_that_were_sen
     assert sent.view.openai() == view.openai()
     assert sent.view.by_kind() == view.by_kind()
     assert {"window", "recalled"} <= sent.view.by_kind().keys()
+    assert [(one.index, one.score, one.reason) for one in sent.view.recalled] == [
+        (one.index, one.score, one.reason) for one in view.recalled
+    ]
     assert sent.tools == {"order_status": quire.count_tools([TOOL]) - 12}
     assert (sent.budget, sent.reserved) == (8_000, 200 + quire.count_tools([TOOL]))
     assert sent.reply is not None

@@ -264,12 +264,17 @@ def head_stamp(context: str, version: int) -> int:
 
 
 class TailText(Struct, frozen=True, array_like=True, gc=False):
-    """A text at the end of a view: a window, recalled pages or the budget line, with the keys of the pages it shows."""
+    """A text at the end of a view: a window, recalled pages or the budget line, with the keys of the pages it shows.
+
+    Recalled pages also have their scores and the reasons why they were recalled.
+    """
 
     kind: str
     text: str
     tokens: int
     pages: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    reasons: tuple[str, ...] = ()
 
 
 class SentView(Struct, frozen=True, array_like=True, gc=False):

@@ -66,8 +66,8 @@ _ROLE_LETTERS = frozenset(map(plain_letters, ROLES))
 Count = Callable[[str], int]
 
 
-class RecalledPage(Struct, frozen=True):
-    """A recalled page, its score relative to the best (1.0), and the reason."""
+class ChosenMemory(Struct, frozen=True):
+    """A chosen memory: its page, its score relative to the best (1.0), and the reason."""
 
     key: int
     score: float
@@ -77,7 +77,7 @@ class RecalledPage(Struct, frozen=True):
 class RecallText(Struct, frozen=True):
     """The recalled pages in the order of the text, the text, and its tokens."""
 
-    pages: tuple[RecalledPage, ...] = ()
+    pages: tuple[ChosenMemory, ...] = ()
     text: str = ""
     tokens: int = 0
 
@@ -346,7 +346,7 @@ class _RecallLines:
                 pieces.append(day)
             pieces.append(self._lines[number])
         text = "".join(pieces)
-        pages = tuple(RecalledPage(memories[n].key, scores[n], reasons[n]) for n in sorted(self._lines))
+        pages = tuple(ChosenMemory(memories[n].key, scores[n], reasons[n]) for n in sorted(self._lines))
         return RecallText(pages, text, self._count(text))
 
     def _line(self, memory: Memory, room: int) -> tuple[str, int]:

@@ -321,12 +321,12 @@ class Prefix(Struct, frozen=True):
     broke: Break | None
 
 
-class ViewItem(Struct, frozen=True):
+class ViewItem(Struct, frozen=True, omit_defaults=True):
     """An item of a view: a page, or a part that is not a page.
 
     `kind` is the purpose of the part. `how` is the granularity of a page (whole, clipped, line; window, recalled), or
     the kind again; `frame` is the text around pages. `message` is the number of the message that the item begins in,
-    or -1.
+    or -1. A recalled page also has the folders above it, its score (1 is the best) and the reason for it.
     """
 
     page: PageIndex | None
@@ -336,6 +336,9 @@ class ViewItem(Struct, frozen=True):
     how: str
     tokens: int
     message: int
+    path: tuple[PageIndex, ...] = ()
+    score: float | None = None
+    reason: str = ""
 
 
 class ViewBody(Struct, frozen=True):

@@ -22,7 +22,7 @@ from quire.view.cost import Usage
 from quire.view.draw import shown_pages
 from quire.view.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
-from quire.view.parts import ShownPage, ViewPart, tokens_by_kind
+from quire.view.parts import RecalledPage, ShownPage, ViewPart, tokens_by_kind
 from quire.view.runs import SPAN
 
 _WIDTH = 50
@@ -82,9 +82,10 @@ def explain_page(state: State, parts: Sequence[ViewPart], index: PageIndex, budg
         call = f"hide({index!r})"
     elif shown is None:
         rule, call = _why_not(state, page, parts, budget)
-    elif any(part.kind == "recalled" and shown in part.pages for part in parts):
+    elif isinstance(shown, RecalledPage):
         form = "recalled"
-        rule, call = f"recalled for the last user message: {shown.reason}", f"expand({index!r})"
+        which = "the last user message" if shown.is_new else "an earlier user message, until the next fold"
+        rule, call = f"recalled for {which}: {shown.reason}", f"expand({index!r})"
     else:
         rule, call = _why_shown(state, page, shown, parts, budget)
     by, entry, at = _decision(state, page)

@@ -4,6 +4,7 @@ A part is drawn once and cached: the same part in two views is the same object.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from sys import getsizeof
 from typing import Any, Literal, NamedTuple
@@ -71,6 +72,21 @@ class ShownPage(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<{self.index} {self.granularity}, {self.tokens} tokens>"
+
+
+class RecalledPage(ShownPage, frozen=True):
+    """A page that was recalled for a user message: the folders above it, the root first, and the time of its text.
+
+    `score` is relative to the best page for the message (1.0); 0 if it is not known. `is_new` is False if the page was
+    recalled for an earlier message and stays until the next fold.
+    """
+
+    path: tuple[PageIndex, ...] = ()
+    created_at: datetime | None = None
+    score: float = 0.0
+    is_new: bool = True
+
+    __repr__ = ShownPage.__repr__
 
 
 class Reply(NamedTuple):

@@ -7,18 +7,20 @@ recalled pages once for each user message.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from quire.core.reader import Reader
 from quire.core.records import LAST_FOLD, PageRecord, TailText, segment_number
+from quire.model.clock import to_datetime
 from quire.model.messages import Message
 from quire.model.pages import Mark, Permission
-from quire.view.parts import PartKind, Reply, ShownPage, ViewPart
+from quire.view.parts import PartKind, RecalledPage, Reply, ShownPage, ViewPart
 
 GetOrBuild = Callable[[tuple[Any, ...], Callable[[], ViewPart]], ViewPart]
 """Returns the cached part under a key, or builds it."""
 
-_REASON = "it was recalled for an earlier message and stays until the next fold"
+_REASON = "the reason is not stored"
 _REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
 
@@ -34,16 +36,35 @@ def draw_tail(reader: Reader, reply: Reply, get_or_build: GetOrBuild) -> list[Vi
 def to_tail_text(part: ViewPart) -> TailText:
     """Return a part of a tail as it is stored."""
     pages = tuple(shown.key for shown in part.pages)
-    return TailText(part.kind, part.messages[0].text, part.tokens, pages)
+    recalled = [shown for shown in part.pages if isinstance(shown, RecalledPage)]
+    scores, reasons = tuple(one.score for one in recalled), tuple(one.reason for one in recalled)
+    return TailText(part.kind, part.messages[0].text, part.tokens, pages, scores, reasons)
 
 
 def draw_text(reader: Reader, piece: TailText) -> ViewPart:
     """Return a stored text of a tail as a part of a view."""
     kind: PartKind = "window" if piece.kind == "window" else "recalled" if piece.kind == "recalled" else "budget"
-    reason = _REASON if kind == "recalled" else ""
     tokens = piece.tokens // max(1, len(piece.pages))
-    shown = [ShownPage(key, reader.index(key), "whole", tokens, reason) for key in piece.pages]
+    shown: list[ShownPage] = []
+    if kind == "recalled":
+        found = zip_longest(piece.pages, piece.scores, piece.reasons)  # older records have no scores
+        for key, score, reason in found:
+            shown += recalled_page(reader, key, tokens, reason or _REASON, score or 0.0, is_new=False)
+    else:
+        shown += [ShownPage(key, reader.index(key), "whole", tokens) for key in piece.pages]
     return ViewPart(kind, [Message(role="user", content=piece.text)], piece.tokens, shown)
+
+
+def recalled_page(
+    reader: Reader, key: int, tokens: int, reason: str, score: float, *, is_new: bool = True
+) -> list[RecalledPage]:
+    """Return a page as a recalled one; nothing if it was removed."""
+    page = reader.page(key) or reader.current_page(key)
+    if not isinstance(page, PageRecord):
+        return []
+    path = tuple(reader.index(folder.key) for folder in reader.ancestors(page))[::-1]
+    when = to_datetime(page.header.created)
+    return [RecalledPage(key, reader.index(key), "whole", tokens, reason, path, when, score, is_new)]
 
 
 def may_be_shown(reader: Reader, piece: TailText) -> bool:

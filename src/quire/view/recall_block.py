@@ -9,8 +9,8 @@ from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Form
 from quire.search.query import agent_scope
 from quire.search.recall import (
+    ChosenMemory,
     RankedMemories,
-    RecalledPage,
     RecallText,
     find_memories,
     likeness_functions,
@@ -19,7 +19,8 @@ from quire.search.recall import (
     word_cache_of,
 )
 from quire.view.draw import PartBuilder, block_head
-from quire.view.parts import ShownPage, ViewPart
+from quire.view.parts import RecalledPage, ViewPart
+from quire.view.prelude import recalled_page
 from quire.view.tail import Priority, TailPiece
 
 TITLE = "Recalled from earlier"
@@ -78,14 +79,14 @@ class RecallBlock:
             likeness=likeness_functions(state, parse_question(question, memories).embedded, self._engine.embedder),
         )
 
-    def _shown_pages(self, pages: Collection[RecalledPage]) -> list[ShownPage]:
+    def _shown_pages(self, pages: Collection[ChosenMemory]) -> list[RecalledPage]:
         state = self._engine.state
-        pairs = ((recalled, state.page(recalled.key)) for recalled in pages)
-        return [
-            ShownPage(recalled.key, state.index(recalled.key), "whole", page.header.tokens, recalled.reason)
-            for recalled, page in pairs
-            if isinstance(page, PageRecord)
-        ]
+        found: list[RecalledPage] = []
+        for one in pages:
+            page = state.page(one.key)
+            tokens = page.header.tokens if isinstance(page, PageRecord) else 0
+            found += recalled_page(state, one.key, tokens, one.reason, round(one.score, 3))
+        return found
 
 
 def _last_question(engine: Engine) -> tuple[int, str]:

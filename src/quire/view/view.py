@@ -12,7 +12,7 @@ from quire.providers.anthropic import join_messages, prompt_length, system, to_b
 from quire.providers.legal_form import make_legal, remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
-from quire.view.parts import FoldResult, Request, ShownPage, ViewPart, tokens_by_kind, total_tokens
+from quire.view.parts import FoldResult, RecalledPage, Request, ShownPage, ViewPart, tokens_by_kind, total_tokens
 from quire.view.view_cache import sent_before, shared_tokens
 
 _MAX_MARKS = 4
@@ -74,6 +74,11 @@ class View:
     def pages(self) -> list[ShownPage]:
         """The pages shown, in order, each with its granularity."""
         return [shown for part in self.parts for shown in part.pages]
+
+    @property
+    def recalled(self) -> list[RecalledPage]:
+        """The recalled pages, in order: where each comes from, its score and the reason. Earlier ones come first."""
+        return [shown for shown in self.pages if isinstance(shown, RecalledPage)]
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages for OpenAI chat completions, as new values."""

@@ -22,6 +22,9 @@ def test_the_last_sent_view_is_shown_beside_the_view_now(visit: Opener) -> None:
     expect(visitor.find(".screen-model .model-summary")).to_contain_text(f"{view.tokens:,} of 8,000")
     expect(visitor.find(".screen-model .sent-note")).to_contain_text(f"Now: {now['tokens']:,} tokens.")
     expect(visitor.find(".screen-model .messages")).to_contain_text("#counter_1=0#")
+    reasons = visitor.find(".screen-model .recalled-pages")
+    expect(reasons).to_have_count(1)
+    expect(reasons).to_contain_text(f"mem-1 1.00 {view.recalled[0].reason} mem-0")
     visitor.find(".screen-model [data-value=now]").click()
     expect(visitor.find(".screen-model .message")).to_have_count(len(now["messages"]))
 

@@ -13,7 +13,7 @@ from quire.server import responses
 from quire.server.context_pool import EncodedView, OpenContext
 from quire.server.requests import Budget, Format, Seq, Share
 from quire.server.responses import ViewBody, fill
-from quire.view.parts import total_tokens
+from quire.view.parts import RecalledPage, total_tokens
 from quire.view.view import View
 
 _TAIL_KINDS = ("window", "recalled")
@@ -172,6 +172,7 @@ def _items(names: Mapping[PageIndex, str], view: View, places: list[int]) -> Ite
         rest = part.tokens
         for shown in part.pages:
             rest -= shown.tokens
+            recalled = shown if isinstance(shown, RecalledPage) else None
             yield responses.ViewItem(
                 page=shown.index,
                 name=names[shown.index],  # "" for a chapter that exists only in this preview
@@ -180,6 +181,9 @@ def _items(names: Mapping[PageIndex, str], view: View, places: list[int]) -> Ite
                 how=part.kind if part.kind in _TAIL_KINDS else shown.granularity,
                 tokens=shown.tokens,
                 message=place,
+                path=recalled.path if recalled else (),
+                score=recalled.score if recalled else None,
+                reason=shown.reason,
             )
         if rest or not part.pages:
             how = "frame" if part.pages else part.kind

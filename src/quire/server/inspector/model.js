@@ -245,6 +245,26 @@ class ModelScreen {
         ),
       ),
       shown,
+      this.reasons(this.view.items.filter((item) => item.score !== undefined && item.message === place)),
+    );
+  }
+
+  /** Draw the reasons why pages were recalled, with their scores and the folders they are in. */
+  reasons(items) {
+    if (!items.length) return null;
+    return el(
+      "ul",
+      { class: "recalled-pages", "aria-label": t("model.recalled") },
+      items.map((item) =>
+        el(
+          "li",
+          {},
+          this.pageLink(item),
+          el("span", { class: "num" }, item.score ? ` ${item.score.toFixed(2)}` : ""),
+          ` ${item.reason}`,
+          el("span", { class: "dim mono" }, ` ${(item.path ?? []).join(" › ")}`),
+        ),
+      ),
     );
   }
 

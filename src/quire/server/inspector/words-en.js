@@ -218,6 +218,7 @@ export default {
   "model.form": "Format",
   "model.as": "Shown as",
   "model.read": "Text",
+  "model.recalled": "Recalled pages: score and reason",
   "model.cached": "{share} cached",
   "break.broke": "The cache breaks here.",
   "break.first": "Nothing is cached.",

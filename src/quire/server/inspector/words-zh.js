@@ -210,6 +210,7 @@ export default {
   "model.form": "格式",
   "model.as": "显示方式",
   "model.read": "文本",
+  "model.recalled": "召回的页面：得分和原因",
   "model.cached": "{share} 已缓存",
   "break.broke": "缓存在此断开。",
   "break.first": "没有缓存。",
