@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from quire.cli.commands.demo import load_conversation
-from quire.cli.replay.plot import draw_plot
 from quire.cli.replay.pricing import Rates
 from quire.cli.replay.recordings import Recording, RecordingSet
+from quire.cli.replay.report import draw_plot
 from quire.cli.replay.simulation import simulate
 from quire.cli.replay.strategies import select_strategies
 

@@ -38,7 +38,7 @@ from quire.core.plan import Plan
 from quire.errors import OutcomeUnknown
 from quire.system import PageStorage, lifecycle, tree
 from quire.testing import FaultyStorage, InjectedFault
-from quire.testing.faulty import When
+from quire.testing.case import When
 
 CONTEXT = "book"
 THEN, NOW = 1_700_000_000_000, 1_700_000_360_000

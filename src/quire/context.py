@@ -13,14 +13,13 @@ from msgspec.structs import replace
 from quire.conversation import Conversation, ImportReport, Item, Messages
 from quire.core.plan import Plan
 from quire.core.records import KEY
-from quire.core.storage_holds import close_storage
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Provider, ToolCall
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
 from quire.storage.base import RESERVED, Durability, Storage, no_such_context
-from quire.storage.urls import storage_at
+from quire.storage.urls import close_storage, storage_at
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import check_bool
 from quire.system.segments import add_segment

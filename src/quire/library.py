@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from quire.context import Context, Options, PlainOptions, Setup, open_in, setup_of
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
-from quire.core.storage_holds import close_storage
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
 from quire.storage.base import Durability, Storage, check_context_name, list_contexts, no_such_context
-from quire.storage.urls import storage_at
+from quire.storage.urls import close_storage, storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
 from quire.view.options import CompressionConfig, Summariser, check_config

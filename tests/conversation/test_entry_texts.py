@@ -1,7 +1,7 @@
 """The texts of journal entries."""
 
 import quire
-from quire.conversation.entry_texts import entry_texts
+from quire.server.handlers.history import entry_texts
 
 
 def texts(ctx: quire.Context) -> dict[str, str]:

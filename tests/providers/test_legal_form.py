@@ -8,7 +8,7 @@ import pytest
 import quire
 from quire import Message, ToolCall, check_legal
 from quire.model.messages import Provider
-from quire.model.spelling import spell_id, spell_name
+from quire.model.text import spell_id, spell_name
 from quire.providers import format_messages, format_request, legal_form, parse
 from tests.providers.pairs import check_pairs, events
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.search.memory_scores import Memory, WordCache, score_memories
-from quire.search.question import Question
+from quire.search.query import Question
 from quire.search.recall import rank_memories
 
 DAY = 86_400_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire import FileStorage, Segment
-from quire.storage.file import mirror
+from quire.storage.file import log
 from tests.storage.folders import abandon, agrees, context_in, filled, readable
 
 Tamper = Callable[[Path], object]
@@ -115,7 +115,7 @@ def test_a_crash_between_log_and_readable_files_is_caught_up_with(root: Path, mo
     storage = FileStorage(root)
     system = context_in(storage).pages
     with monkeypatch.context() as patch:
-        patch.setattr(mirror.Mirror, "write", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+        patch.setattr(log.Mirror, "write", lambda *_: (_ for _ in ()).throw(OSError("killed")))
         system.set_detail("mem-1", "only in the log")
         system.create_detail_page("third", "", "only in the log", "mem-0")
         system.remove_page("mem-2")
@@ -134,7 +134,7 @@ def test_failing_readable_files_fail_no_commit_and_are_caught_up_with(
     storage = FileStorage(root)
     system = filled(storage)
     with monkeypatch.context() as patch:
-        patch.setattr(mirror, "_replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        patch.setattr(log, "_replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
         system.set_detail("mem-1", "only in the log")
     assert system.detail("mem-1") == "only in the log"
     system.hide("mem-3")

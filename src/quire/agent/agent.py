@@ -21,8 +21,15 @@ from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.compressed_summaries import read_originals
 from quire.system.public_values import to_page, to_segment, to_text
-from quire.system.quota import Quota, charge, check_quota
-from quire.system.rules import check_choice, check_movable, check_whole_number, require_attached
+from quire.system.rules import (
+    Quota,
+    charge,
+    check_choice,
+    check_movable,
+    check_quota,
+    check_whole_number,
+    require_attached,
+)
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
 from quire.view.escaping import Escaping, escaping_for
@@ -390,7 +397,7 @@ class AgentContext:
 
     def _list_runs(self, index: PageIndex, room: AnswerRoom) -> str | None:
         """Return a run of pages, a long folder or, without an index, all segments as lines; None for other pages."""
-        from quire.agent.runs import list_folder, list_segments, list_span  # late: most lists are short
+        from quire.agent.listing import list_folder, list_segments, list_span  # late: most lists are short
 
         def read(reader: VisibleReader, state: State) -> str | None:
             if not index:

@@ -13,8 +13,7 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_milliseconds
 from quire.model.messages import Message, ToolCall, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, SegmentType
-from quire.model.spelling import is_spelled, spell_id, spell_name
-from quire.model.text import MAX_NAME, collapse_whitespace
+from quire.model.text import MAX_NAME, collapse_whitespace, is_spelled, spell_id, spell_name
 from quire.providers import format_messages, parse
 from quire.providers.legal_form import find_original_name, rename_calls
 from quire.system.compressed_summaries import remake_summary

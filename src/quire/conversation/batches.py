@@ -3,12 +3,12 @@
 A temporary block is a batch in a transaction. Its work stays in memory and leaves the conversation when it ends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from quire.conversation.arrivals import store_marked
-from quire.conversation.results import MarkMap, Modification
 from quire.core.engine import Engine, Transaction
 from quire.core.entries import read_entries
 from quire.core.exchanges import exchange_fields
@@ -18,10 +18,77 @@ from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, Pa
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.model.pages import Form, Lifecycle, Mark
+from quire.model.pages import Form, Lifecycle, Mark, PageIndex
+from quire.storage.base import Remainder
 from quire.system.compressed_summaries import compressed_pages, remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_unpinned
+
+
+class Modification(Struct, frozen=True, kw_only=True):
+    """The result of one modification.
+
+    `covered` are the messages it took out of the conversation (at the end of a batch, `restored` are those
+    it brought back), `inserted` are new messages, `pages` the changed pages, `summaries` the pages that replace
+    compressed messages. `notes` explain where it did more than was asked, or something else.
+    """
+
+    operation: str
+    covered: tuple[int, ...] = ()
+    inserted: tuple[int, ...] = ()
+    restored: tuple[int, ...] = ()
+    pages: tuple[PageIndex, ...] = ()
+    summaries: tuple[PageIndex, ...] = ()
+    batch: int = 0
+    boundary: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class MarkMap(Struct, frozen=True, kw_only=True):
+    """The messages in order of arrival, and the open batches with their first indices."""
+
+    original_indices: list[int]
+    batch_boundaries: list[int]
+    boundary_to_batch: list[int]
+    current_batch: int
+
+
+class Cleanup(Struct, frozen=True, kw_only=True):
+    """The result of a cleanup: the destroyed messages, and the new index of every other one (old to new).
+
+    `scrubbed` is True if the store has no byte of them any more; else `remains` says what it has and why.
+    """
+
+    renumbered: Mapping[int, int] = field(default_factory=dict)
+    messages: int = 0
+    pages: int = 0
+    bytes: int = 0
+    scrubbed: bool = False
+    remains: tuple[Remainder, ...] = ()
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One finding of an import: its kind, the item of the history or the message index, and a text."""
+
+    kind: str
+    item: int | None = None
+    index: int | None = None
+    text: str = ""
+
+
+class ImportReport(Struct, frozen=True, kw_only=True):
+    """The result of an import: the number of messages, their first and last index, and all findings.
+
+    `marked` are messages that are kept but cannot be shown to a model.
+    """
+
+    messages: int = 0
+    pages: int = 0
+    first: int | None = None
+    last: int | None = None
+    marked: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
 
 Before = dict[int, PageRecord | Gone | None]
 """Pages by key, as they were before their first change since some entry."""

@@ -11,10 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from quire.conversation import arrivals, batches, edits
-from quire.conversation.batches import Temporary
+from quire.conversation.batches import Cleanup, ImportReport, MarkMap, Modification, Temporary
 from quire.conversation.edits import cleanup, messages_of, planner_of
 from quire.conversation.importing import Importer
-from quire.conversation.results import Cleanup, ImportReport, MarkMap, Modification
 from quire.conversation.sequence import (
     Item,
     Messages,

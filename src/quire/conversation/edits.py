@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.conversation import batches
 from quire.conversation.arrivals import InsertPosition, end_of_conversation, place_before, receive, replace_message
-from quire.conversation.results import Cleanup, Modification
+from quire.conversation.batches import Cleanup, Modification
 from quire.core.plan import Plan
 from quire.core.reader import Numbering, Reader, merge_gaps, slot_of
 from quire.core.records import GAPS, PageRecord

@@ -13,14 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.conversation.arrivals import receive, store_marked
-from quire.conversation.results import Finding, ImportReport
+from quire.conversation.batches import Finding, ImportReport
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import PageRecord
 from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.model.clock import take_time
 from quire.model.messages import Message, Provider
 from quire.providers import parse, parse_each
-from quire.providers.times import take_time
 
 if TYPE_CHECKING:  # imported when it is used
     from quire.core.redaction import Redaction

@@ -17,7 +17,7 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, QuireError
 from quire.model.clock import to_datetime
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex, SegmentType
-from quire.system.window_pages import StoredWindow, window_pages
+from quire.system.lifecycle import StoredWindow, window_pages
 
 _CHUNK = 256
 

@@ -11,8 +11,7 @@ from quire.core.plan import Plan
 from quire.core.records import Gone, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
-from quire.model.text import clip_at_word, collapse_whitespace
-from quire.model.titles import clip_clause, make_title
+from quire.model.text import clip_at_word, clip_clause, collapse_whitespace, make_title
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,

@@ -18,7 +18,7 @@ from msgspec import Struct
 from quire.errors import Corrupt, NewerFormat
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
-from quire.model.spelling import spell_id, spell_name
+from quire.model.text import spell_id, spell_name
 from quire.storage.base import KEY_BITS, Record
 
 FORMAT: Final = 2

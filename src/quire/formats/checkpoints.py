@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from quire.errors import InvalidValue, short_repr
+from quire.model.clock import take_time
 from quire.providers.detection import detect_framework
-from quire.providers.times import take_time
 
 _MESSAGES = ("langchain_core.messages", "langchain.schema", "langchain_core.load")
 _KNOWN = frozenset(

@@ -13,8 +13,7 @@ import uvicorn
 
 from quire.gateway.proxy import Gateway
 from quire.server.access import UVICORN_OPTIONS, url_of
-from quire.server.connections import Connections, Limits
-from quire.server.threaded_server import ThreadedServer, UvicornServer
+from quire.server.connections import Connections, Limits, ThreadedServer, UvicornServer
 
 _GRACE_SECONDS = 10
 _SWITCH_SECONDS = 0.001

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from quire.model.media import count_media_tokens, extract_text
-from quire.model.spelling import spell_name, spell_speaker
-from quire.model.text import hang_lines
+from quire.model.text import hang_lines, spell_name, spell_speaker
 
 Role = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")

@@ -1,4 +1,4 @@
-"""Values: pages, segments, their states, and page indices.
+"""Values: pages, segments, their states, and page indices; and the JSON form of a page.
 
 All of them are immutable and independent of storage.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct, field
@@ -211,3 +211,41 @@ def check_segment_id(segment: object) -> str:
     raise InvalidValue(
         f"Segment id {short_repr(segment)} is not allowed; use 1 to 32 of a-z, 0-9, _ and -, first a letter or digit."
     )
+
+
+State = Literal["active", "hot", "cold"]
+STATES: dict[Lifecycle, State] = {
+    Lifecycle.ACTIVE: "active",
+    Lifecycle.HOT_ARCHIVED: "hot",
+    Lifecycle.COLD_ARCHIVED: "cold",
+}
+"""The names of lifecycles in JSON."""
+
+
+def page_to_dict(page: Page) -> dict[str, Any]:
+    """Return the fields of a page without its body."""
+    folder = isinstance(page, ContentsPage)
+    return {
+        "index": page.index,
+        "name": page.name,
+        "description": page.description,
+        "kind": "contents" if folder else "detail",
+        "form": page.form.name.lower() if isinstance(page, DetailPage) else "folder",
+        "mark": page.mark.name.lower() if isinstance(page, DetailPage) else "none",
+        "lifecycle": STATES[page.lifecycle],
+        "effective": STATES[page.effective],
+        "visibility": page.visibility.name.lower(),
+        "pinned": bool(page.pinned),
+        "author": page.author,
+        "tokens": page.tokens,
+        "summary_tokens": page.summary_tokens,
+        "folder": folder,
+        "children": page.child_count if isinstance(page, ContentsPage) else 0,
+        "message_count": page.message_count if isinstance(page, DetailPage) else 0,
+        "parent": page.parent,
+        "home": page.home,
+        "created": page.created_at,
+        "updated": page.updated_at,
+        "created_seq": page.created_seq,
+        "changed_seq": page.changed_seq,
+    }

@@ -11,13 +11,13 @@ from typing import Any
 
 from msgspec import structs
 
+from quire.model.clock import take_time
 from quire.model.messages import Message, Provider
 from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
 from quire.providers.legal_form import make_legal
 from quire.providers.originals import read_message
 from quire.providers.plain_json import invalid_value, to_plain_json
-from quire.providers.times import take_time
 
 __all__ = ["format_messages", "format_request", "parse", "parse_each"]
 

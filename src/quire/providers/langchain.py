@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from quire.model.clock import read_time
 from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import anthropic, openai, parts, responses
 from quire.providers.plain_json import Values, dumps, invalid_value, to_plain_json
-from quire.providers.times import read_time
 
 _TYPES: Mapping[str, Role] = {
     "human": "user",

@@ -1,6 +1,6 @@
 """The last step before messages are sent: what a provider refuses is written so that it is accepted.
 
-- Names of tools and ids of calls that a provider refuses are spelled differently (`model/spelling.py`).
+- Names of tools and ids of calls that a provider refuses are spelled differently (`model/text.py`).
 - Some models number their calls from the start in every response. Anthropic requires every id once per request, and
   servers of the Responses API pair calls and outputs across the whole list. So a repeated id gets a number, which
   depends only on the messages before it.
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from quire.model.messages import Message, Provider
-from quire.model.spelling import spell_id, spell_name, spell_speaker
+from quire.model.text import spell_id, spell_name, spell_speaker
 from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from quire.model.clock import read_time
 from quire.model.messages import Message, Part, ToolCall
 from quire.providers import parts
 from quire.providers.plain_json import Values, dumps, invalid_value, to_plain_json
-from quire.providers.times import read_time
 
 _FIX = "\n\nFix the errors and try again."
 _ACCEPTED = "a message of pydantic-ai has a kind, 'request' or 'response', and parts with a part_kind"

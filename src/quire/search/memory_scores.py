@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from quire.model.clock import to_datetime
-from quire.search.question import Question
+from quire.search.query import Question
 from quire.search.rank import K1, B, idf
 from quire.search.tokenizer import STOP_WORDS, split_terms, stem
 

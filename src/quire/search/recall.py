@@ -28,8 +28,7 @@ from quire.model.text import collapse_whitespace, hang_lines
 from quire.search.indexing import query_index, read_page
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import is_searchable, read_body
-from quire.search.query import Clause, Query, Scope, make_phrase
-from quire.search.question import Question
+from quire.search.query import Clause, Query, Question, Scope, make_phrase
 from quire.search.rank import rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.snippets import CLOSE, OPEN, make_snippet

@@ -15,8 +15,7 @@ from quire.errors import InvalidValue, QuireError, short_repr
 from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
-from quire.server.connections import Connections, Limits
-from quire.server.threaded_server import ThreadedServer, UvicornServer
+from quire.server.connections import Connections, Limits, ThreadedServer, UvicornServer
 from quire.storage.base import Storage
 from quire.view.options import check_budget
 from quire.windows.app import App

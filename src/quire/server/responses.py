@@ -20,8 +20,7 @@ from quire.errors import (
     StorageFailure,
     Wording,
 )
-from quire.model.page_json import State
-from quire.model.pages import PageIndex
+from quire.model.pages import PageIndex, State
 from quire.server.gateway_ledger import GatewaySession
 
 JSON = "application/json"

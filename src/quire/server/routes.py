@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct, defstruct
 
 from quire.server.context_pool import ContextPool
-from quire.server.handlers import contexts, gateway, history, pages, views, windows
+from quire.server.handlers import contexts, history, pages, views
 from quire.server.requests import EventsQuery
 from quire.server.responses import Health
 
@@ -135,13 +135,13 @@ ROUTES: tuple[Route, ...] = (
     _route("POST", f"{CONTEXT}/checkpoint", history.checkpoint, "Checkpoint"),
     # Search, windows, tools. An action or a tool may have effects outside the store, so it is not retried.
     _route("GET", f"{CONTEXT}/search", pages.find_pages),
-    _route("GET", f"{CONTEXT}/windows", windows.list_windows),
-    _route("POST", f"{CONTEXT}/windows/{{w}}/{{action}}", windows.act, retries=False),
-    _route("GET", f"{CONTEXT}/tools", windows.list_tools),
-    _route("POST", f"{CONTEXT}/tools/call", windows.call_tool, "ToolCalling", retries=False),
+    _route("GET", f"{CONTEXT}/windows", views.list_windows),
+    _route("POST", f"{CONTEXT}/windows/{{w}}/{{action}}", views.act, retries=False),
+    _route("GET", f"{CONTEXT}/tools", views.list_tools),
+    _route("POST", f"{CONTEXT}/tools/call", views.call_tool, "ToolCalling", retries=False),
     # Sessions of the gateway
-    _route("GET", "/api/gateway/sessions", gateway.list_sessions),
-    _route("POST", "/api/gateway/mode", gateway.choose_mode, "GatewayMode"),
+    _route("GET", "/api/gateway/sessions", contexts.list_sessions),
+    _route("POST", "/api/gateway/mode", contexts.choose_mode, "GatewayMode"),
     # Live changes
     Route(
         "GET",

@@ -1,6 +1,10 @@
-"""Opening a storage by URL or path."""
+"""Opening a storage by URL or path, and closing it.
+
+A worker that stores a late result holds a storage. The storage is closed when the last hold ends.
+"""
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,3 +91,37 @@ def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Pat
             return _OPENERS[scheme], check_path(rest.removeprefix("//"))
     quoted = mask_address(where) if isinstance(where, str | os.PathLike) else where
     raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.")
+
+
+_holds: dict[int, int] = {}
+_closing: set[int] = set()
+_lock = threading.Lock()
+
+
+def hold(storage: Storage) -> None:
+    """Keep a storage open until `release`."""
+    with _lock:
+        _holds[id(storage)] = _holds.get(id(storage), 0) + 1
+
+
+def release(storage: Storage) -> None:
+    """End a hold."""
+    with _lock:
+        _holds[id(storage)] -= 1
+        closes = False
+        if not _holds[id(storage)]:
+            del _holds[id(storage)]
+            closes = id(storage) in _closing
+            _closing.discard(id(storage))
+    if closes:
+        storage.close()
+
+
+def close_storage(storage: Storage) -> None:
+    """Close a storage now, or when its last hold ends. It does not wait."""
+    with _lock:
+        is_held = id(storage) in _holds
+        if is_held:
+            _closing.add(id(storage))
+    if not is_held:
+        storage.close()

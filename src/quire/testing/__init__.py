@@ -7,10 +7,9 @@
 pytest runs every test of the contract on that class. This package imports no test framework.
 """
 
-from quire.testing.contexts import ContextRules, CopyRules, NameRules
-from quire.testing.faulty import FaultyStorage, InjectedFault
+from quire.testing.case import FaultyStorage, InjectedFault
+from quire.testing.contexts import ContextRules, CopyRules, NameRules, SharingRules
 from quire.testing.forks import ForkRules
-from quire.testing.handles import SharingRules
 from quire.testing.records import OrderRules, RecordRules
 
 __all__ = ["FaultyStorage", "InjectedFault", "StorageContract"]

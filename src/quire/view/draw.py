@@ -269,7 +269,7 @@ def draw_prelude(reader: Reader, builder: PartBuilder, reply: Reply) -> list[Nod
     """Return the tail of the view that a reply answers: it stays before the reply until the next fold."""
     if not reply.sent.tail:
         return []
-    from quire.view.prelude import draw_tail  # late: most replies have none
+    from quire.view.tail import draw_tail  # late: most replies have none
 
     return [Node(part, [], reply.seq) for part in draw_tail(reader, reply, builder.get_or_build)]
 

@@ -17,7 +17,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
-from quire.system.window_pages import stored_window
+from quire.system.lifecycle import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
 from quire.view.opened import opened_tokens

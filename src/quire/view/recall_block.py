@@ -20,8 +20,7 @@ from quire.search.recall import (
 )
 from quire.view.draw import PartBuilder, block_head
 from quire.view.parts import RecalledPage, ViewPart
-from quire.view.prelude import recalled_page
-from quire.view.tail import Priority, TailPiece
+from quire.view.tail import Priority, TailPiece, recalled_page
 
 TITLE = "Recalled from earlier"
 

@@ -99,7 +99,7 @@ def newest_sent(state: State) -> StoredView | None:
 
 
 def _stored_view(state: State, number: int, record: MessageRecord, sent: SentView) -> StoredView:
-    from quire.view.prelude import draw_text, may_be_shown
+    from quire.view.tail import draw_text, may_be_shown
 
     tools, fold = state.note(SENT_TOOLS), state.note(LAST_FOLD)
     return StoredView(

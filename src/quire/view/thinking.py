@@ -14,7 +14,7 @@ from quire.core.records import SentView
 from quire.model.messages import Message
 from quire.view.draw import Node
 from quire.view.parts import Reply, Request, ViewPart
-from quire.view.prelude import to_tail_text
+from quire.view.tail import to_tail_text
 
 
 def extend_digest(digest: bytes, parts: Iterable[ViewPart]) -> bytes:

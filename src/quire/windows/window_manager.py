@@ -16,9 +16,8 @@ from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchWindow, QuireError, short_repr
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.model.text import MAX_DESCRIPTION, collapse_whitespace, encode_meta
-from quire.system.lifecycle import open_chain
+from quire.system.lifecycle import StoredWindow, WindowMeta, open_chain, stored_window, touch_window
 from quire.system.rules import check_unpinned, require_attached
-from quire.system.window_pages import StoredWindow, WindowMeta, stored_window, touch_window
 from quire.windows.app import (
     App,
     AppRegistry,

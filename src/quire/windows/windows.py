@@ -14,8 +14,8 @@ from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import PageIndex, Visibility
 from quire.model.text import check_one_line
-from quire.system.quota import Quota, charge
-from quire.system.window_pages import StoredWindow, stored_window
+from quire.system.lifecycle import StoredWindow, stored_window
+from quire.system.rules import Quota, charge
 from quire.view.options import RenderOptions
 from quire.view.preamble import context_key
 from quire.view.tail import Priority, TailPiece

@@ -12,7 +12,7 @@ from quire import ToolCall
 from quire.model.messages import Message
 from quire.model.tokens import VocabularyCounter
 from quire.search.page_text import searchable_text
-from quire.view.fold.fact_check import FactCheck
+from quire.view.fold.facts import FactCheck
 from quire.view.fold.summaries import keep_facts
 from quire.view.parts import FactAccount, FoldResult
 

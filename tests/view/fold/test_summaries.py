@@ -8,7 +8,7 @@ import quire
 from quire.core.exchanges import exchange_name
 from quire.model.messages import Message
 from quire.model.tokens import VocabularyCounter
-from quire.view.fold.fact_check import FactCheck
+from quire.view.fold.facts import FactCheck
 from quire.view.fold.summaries import shorten_to, summarise_turns
 
 COUNT = VocabularyCounter().count

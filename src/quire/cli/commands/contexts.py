@@ -1,12 +1,27 @@
-"""Commands for whole contexts: new, ls, fork."""
+"""Commands for whole contexts: new, ls, fork, export, backup, migrate."""
 
 import argparse
+import re
+import sys
+from pathlib import Path
 
 import quire
-from quire.cli.command import CONTEXT, STORE, argument, command, existing_name, new_name, token_count
-from quire.cli.terminal import Output, Progress, Values, pick
+from quire.cli.command import (
+    CONTEXT,
+    STORE,
+    STORE_HELP,
+    argument,
+    command,
+    existing_name,
+    new_name,
+    open_context,
+    token_count,
+)
+from quire.cli.terminal import Output, Progress, Values, count_of, pick
 from quire.cli.wording import CommandWording
-from quire.errors import QuireError
+from quire.errors import InvalidOperation, QuireError, StorageFailure
+from quire.formats import SESSION_FORMATS, format_session
+from quire.maintenance.person_copy import format_context
 from quire.storage.urls import mask_address
 from quire.view.options import check_budget
 
@@ -114,3 +129,131 @@ def run_fork(options: argparse.Namespace, out: Output) -> None:
 def parse_point(text: str) -> str | int:
     """Return a point in history: the number of an entry if the text is a number, else the name of a checkpoint."""
     return int(text) if text.isascii() and text.isdigit() else text
+
+
+_STDOUT = "-"
+_WHOLE = ("quire", "json", "html")
+_FORMATS = (*_WHOLE, *SESSION_FORMATS)
+_FORMAT_HELP = (
+    "quire: everything with its history; json, html: a copy for a person, without PRIVATE segments; others: the"
+    " conversation, as messages or as a session that the tool can resume"
+)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+
+@command(
+    *CONTEXT,
+    argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)"),
+    argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{_FORMAT_HELP} (default: %(default)s)"),
+    argument("--overwrite", action="store_true", help="replace an existing file"),
+    argument("--view", action="store_true", help="write the current view instead of the whole conversation"),
+    argument("--times", action="store_true", help="write the time of each message of openai, anthropic and responses"),
+    examples=(
+        "quire export agent.db support-42.quire --context support-42",
+        "quire export agent.db - --format openai | jq -r .role",
+        "quire export agent.db agent.json --format json --overwrite",
+        "quire export agent.db 6f0c3a52-7d3e-4a53-9c9e-2f6f3f0b8a11.jsonl --format claude-code --view",
+    ),
+    about="The import command reads all formats but html. The id of a session of Claude Code or Codex is the UUID at"
+    " the end of the file's name.",
+)
+def run_export(options: argparse.Namespace, out: Output) -> None:
+    values: Values = {"format": options.format, "file": options.file}
+    if options.format == "quire" and options.file == _STDOUT:
+        raise InvalidOperation("The format 'quire' is binary and cannot go to standard output: name a file.")
+    if options.format in _WHOLE and options.file != _STDOUT:
+        with quire.Library(options.where, create=False) as library, Progress("Writing") as progress:
+            name = existing_name(library, options)
+            done = library.export(
+                name,
+                options.file,
+                format=options.format,
+                overwrite=options.overwrite,
+                progress=lambda at: progress.at(at.records, "records"),
+            )
+        values |= {"context": name, "records": done.records, "bytes": done.bytes}
+    else:
+        with open_context(options) as context:
+            data = _encode_context(context, options)
+        if options.file == _STDOUT:
+            sys.stdout.write(data.decode())
+            return
+        _write(Path(options.file), data, overwrite=options.overwrite)
+        values |= {"context": context.name, "bytes": len(data)}
+    out.result(values, f"wrote {out.paint.cyan(values['context'])} to {options.file}: {values['bytes']:,} bytes")
+
+
+def _encode_context(context: quire.Context, options: argparse.Namespace) -> bytes:
+    """Return a copy for a person, or the messages in the form of a provider or a tool."""
+    if options.format in _WHOLE:
+        return format_context(context.pages.storage, context.name, options.format)[0]
+    messages = context.render(preview=True).messages if options.view else None
+    name = _UUID.search(Path(options.file).stem)
+    return format_session(
+        context.conversation.date_messages(messages),
+        options.format,
+        session_id=name.group() if name else None,
+        folder=str(Path.cwd()),
+        times=options.times,
+    )
+
+
+def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
+    try:
+        with path.open("wb" if overwrite else "xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise InvalidOperation(f"{str(path)!r} exists already; --overwrite replaces it.") from None
+    except OSError as error:
+        raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror}.") from error
+
+
+@command(
+    argument("where", metavar="SOURCE", help=STORE_HELP),
+    argument("target", metavar="TARGET", help="the store to copy to; created if it does not exist"),
+    argument("-c", "--context", metavar="NAME", help="only this context (default: all)"),
+    argument("--replace", action="store_true", help="replace an older copy in the target"),
+    examples=(
+        "quire migrate agent.db postgresql://localhost/agents",
+        "quire migrate agent.db file:pages --context support-42",
+    ),
+    about="Run it again to resume an interrupted copy.",
+)
+def run_migrate(options: argparse.Namespace, out: Output) -> None:
+    with quire.Library(options.where, create=False) as source:
+        name = existing_name(source, options) if options.context else None
+        with quire.Library(options.target, create=True) as target, Progress("Copying") as progress:
+            done = quire.migrate(
+                source.storage,
+                target.storage,
+                name,
+                replace=options.replace,
+                progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
+            )
+    copied = count_of(done.records, "record")
+    text = f"copied and verified {copied}, {done.bytes:,} bytes, to {mask_address(options.target)}"
+    out.result({"records": done.records, "bytes": done.bytes}, text)
+
+
+@command(
+    STORE,
+    argument("target", metavar="TARGET", help="the new store: a path (SQLite) or file:DIR"),
+    examples=("quire backup agent.db agent-2026-03-11.db", "quire backup postgresql://localhost/agents file:copy"),
+    about="It reads everything once. It reports records that cannot be read, copies them unchanged, and exits with"
+    " code 1.",
+)
+def run_backup(options: argparse.Namespace, out: Output) -> int | None:
+    from quire.maintenance.backup import backup
+
+    with Progress("Copying") as progress:
+        done = backup(
+            options.where,
+            options.target,
+            progress=lambda at: progress.at(at.records, f"records, {at.context}: {at.phase}"),
+        )
+    out.result(
+        done,
+        f"copied {count_of(done.contexts, 'context')}, {done.bytes:,} bytes, to {done.path}",
+        *(f"   {out.paint.red('damaged')}: {problem}" for problem in done.problems),
+    )
+    return 1 if done.problems else None

@@ -1,9 +1,18 @@
-"""The command gateway: runs the proxy that clients use as the base URL of their model provider."""
+"""The commands gateway, gateway run, sessions and handoff: a gateway, its clients, and what gateways recorded."""
 
 import argparse
 import os
+import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 import quire
 from quire.cli.command import REDACT, STORE, argument, command, token_count
@@ -11,6 +20,142 @@ from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
     from quire.gateway.gateway_server import RunningGateway
+
+
+_ANTHROPIC = "https://api.anthropic.com"
+_OPENAI = "https://api.openai.com"
+
+
+@command(
+    STORE,
+    argument("command", nargs="*", metavar="CLIENT", help="the command of the client, after --"),
+    argument("--anthropic", metavar="URL", help=f"the upstream for clients of Anthropic (default: {_ANTHROPIC})"),
+    argument("--openai", metavar="URL", help=f"the upstream for clients of OpenAI (default: {_OPENAI})"),
+    argument(
+        "--mode",
+        choices=("observe", "fold"),
+        default="fold",
+        help="observe: forward every byte and record; fold: also shorten requests above the budget (default: fold)",
+    ),
+    argument(
+        "-b",
+        "--budget",
+        type=token_count,
+        default=120_000,
+        metavar="TOKENS",
+        help="the most tokens of a request (default: 120k)",
+    ),
+    argument("--mcp", action="store_true", help="give the client's model the tools find and read_page for this run"),
+    argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a variable that gets the gateway's address, for a client that quire does not know",
+    ),
+    argument("--log", metavar="FILE", help="the file for messages of the gateway (default: a temporary file)"),
+    examples=(
+        "quire gateway run agent.db -- claude",
+        "quire gateway run agent.db --mcp --budget 80k -- codex",
+        "quire gateway run agent.db --env OPENAI_BASE_URL -- my-agent --verbose",
+    ),
+    about="It knows claude, codex, opencode and aider, and writes nothing to their configuration. The exit code is that"
+    " of the client. Requires pip install 'quire[gateway]'.",
+)
+def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
+    from quire.gateway.clients import prepare
+    from quire.gateway.supervisor import Supervisor
+
+    def mcp(url: str) -> list[str]:
+        return [sys.executable, "-m", "quire", "mcp", options.where, "--gateway", url] if options.mcp else []
+
+    start = "http://127.0.0.1"
+    prepare(options.command, start, names=options.env, mcp=mcp(start))  # refuses before anything starts
+    program = shutil.which(options.command[0])
+    if program is None:
+        raise quire.InvalidValue(f"is {options.command[0]!r}, which is not installed.", argument="command")
+    settings = pick(options, "mode", "budget")
+    settings |= {"anthropic": options.anthropic or _ANTHROPIC, "openai": options.openai or _OPENAI, "port": 0}
+    with _log_file(options.log) as log, Supervisor(options.where, settings, log) as gateway:
+        launch = prepare(options.command, gateway.url, names=options.env, mcp=mcp(gateway.url))
+        return _run_client([program, *launch.command[1:]], launch.variables)
+
+
+def _run_client(words: list[str], variables: dict[str, str]) -> int:
+    """Run the client in this terminal, and return its exit code. Ctrl-C is for the client."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a client does not inherit a handler
+    try:
+        client = subprocess.Popen(words, env=os.environ | variables)
+        signal.signal(signal.SIGTERM, lambda *_: client.terminate())
+        code = client.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _log_file(given: str | None) -> Iterator[Path]:
+    """Yield the file for messages. A temporary one is removed at the end."""
+    if given:
+        yield Path(given)
+        return
+    with tempfile.TemporaryDirectory(prefix="quire-gateway-") as folder:
+        yield Path(folder) / "gateway.log"
+
+
+@command(
+    STORE,
+    examples=("quire gateway sessions agent.db",),
+    about="The figures are those of all gateways that used the store. tokens saved: what was left out of requests.",
+)
+def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
+    from quire.server.gateway_ledger import SESSIONS, GatewaySession, Ledger
+
+    with quire.Library(options.where, create=False) as library:
+        ledger = Ledger(library)
+        sessions = ledger.sessions()
+        ledger.close()
+        known = {session.name for session in sessions}
+        sessions += [GatewaySession(name=name) for name in library.list(prefix=SESSIONS) if name not in known]
+    if out.json:
+        for session in sessions:
+            out.value(msgspec.to_builtins(session))
+        return
+    if not sessions:
+        out.line("no sessions; start a client with: quire gateway run STORE -- claude")
+    for session in sessions:
+        figures = f"{session.requests} requests, {session.folds} folds, {session.saved_tokens:,} tokens saved"
+        trouble = f", {session.retries} retries, {session.errors} errors"
+        out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{trouble}")
+
+
+@command(
+    STORE,
+    argument("session", metavar="SESSION", help="the name of a session, or the end of it"),
+    argument("--client", choices=("claude", "codex"), help="the client to write for (default: that of the session)"),
+    argument("--folder", metavar="DIR", help="the working folder of the session (default: this one)"),
+    argument("--file", metavar="FILE", help="the file to write (default: where the client looks for sessions)"),
+    examples=(
+        "quire gateway handoff agent.db 1b2c3d4e",
+        "quire gateway handoff agent.db 1b2c3d4e --file a.jsonl",
+    ),
+    about="The current view, with its folded lines, becomes a new session that the client resumes without the gateway.",
+)
+def run_gateway_handoff(options: argparse.Namespace, out: Output) -> None:
+    from quire.gateway.handoff import find_session, write_handoff
+
+    with quire.Library(options.where, create=False) as library:
+        done = write_handoff(
+            library,
+            find_session(library, options.session),
+            client=options.client,
+            folder=Path(options.folder) if options.folder else None,
+            file=Path(options.file) if options.file else None,
+        )
+    value = {"file": str(done.path), "session_id": done.session_id, "command": done.command}
+    out.result(value, f"wrote {done.path}", f"resume it with: {out.paint.cyan(done.command)}")
+
 
 _TOKEN = "QUIRE_TOKEN"
 _PORT = 8379

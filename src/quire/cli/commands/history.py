@@ -10,8 +10,7 @@ from quire.cli.command import CONTEXT, argument, command, open_context
 from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
-from quire.model.page_json import STATES
-from quire.model.pages import DetailPage, Mark, Page, PageIndex
+from quire.model.pages import STATES, DetailPage, Mark, Page, PageIndex
 from quire.system.rules import check_whole_number
 
 _MAX_PREVIEW_PAGES = 40

@@ -8,13 +8,14 @@ from textwrap import wrap
 import quire
 from quire.cli.command import argument, command, token_count
 from quire.cli.commands.imports import parse_conversation
-from quire.cli.replay.plot import check_plot_path, draw_plot, write_plot
 from quire.cli.replay.pricing import CallTotals, Rates, parse_rates
 from quire.cli.replay.recordings import Recording, RecordingSet, join_recordings, read_recordings
 from quire.cli.replay.report import (
     CALL_HEAD,
     call_values,
+    check_plot_path,
     describe_recordings,
+    draw_plot,
     fit_columns,
     legend,
     print_call,
@@ -22,6 +23,7 @@ from quire.cli.replay.report import (
     table_head,
     table_rows,
     totals_values,
+    write_plot,
 )
 from quire.cli.replay.simulation import Simulation, play_calls, refusing_providers, simulate
 from quire.cli.replay.strategies import STRATEGIES, select_strategies

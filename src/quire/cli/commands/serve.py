@@ -1,4 +1,4 @@
-"""The command serve, and serving for other commands."""
+"""The commands serve and mcp, and serving for other commands."""
 
 import argparse
 import os
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import quire
-from quire.cli.command import REDACT, STORE, argument, command, token_count
+from quire.cli.command import BUDGET, CONTEXT, REDACT, STORE, argument, command, existing_name, new_name, token_count
 from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
+    from quire.mcp_server import ServerAddress
     from quire.server.http_server import RunningServer
+
 
 _TOKEN = "QUIRE_TOKEN"
 
@@ -95,3 +97,114 @@ def run_serve(options: argparse.Namespace, out: Output) -> None:
         redact=quire.redact_secrets if options.redact else None,
         **pick(options, "context", "host", "port", "token_file", "budget", "create"),
     )
+
+
+_HOST = "127.0.0.1"
+_PORT = 8378
+
+
+@command(
+    *CONTEXT,
+    BUDGET,
+    argument("--create", action="store_true", help="create the store and the context if they do not exist"),
+    REDACT,
+    argument(
+        "--actor", default="agent", metavar="NAME", help="the actor of its journal entries (default: %(default)s)"
+    ),
+    argument("--tools", metavar="NAMES", help="serve only these tools, such as find,read_page"),
+    argument("--read-only", action="store_true", help="serve no tool that changes the context"),
+    argument("--prefix", default="", metavar="TEXT", help="a prefix for the tools' names, such as quire_"),
+    argument("--gateway", metavar="URL", help="serve find and read_page for the client of a running gateway"),
+    argument("--http", action="store_true", help="serve over streamable HTTP instead of stdio"),
+    argument("--host", metavar="HOST", help=f"with --http: the address to bind (default: {_HOST})"),
+    argument("--port", type=int, metavar="N", help=f"with --http: 0 is any free port (default: {_PORT})"),
+    argument("--token-file", metavar="FILE", help="with --http: the file of the token; created at the first start"),
+    argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --http: another host name that requests may use",
+    ),
+    examples=(
+        "quire mcp agent.db --create",
+        "quire mcp agent.db --context support-42 --read-only --prefix quire_",
+        "quire mcp agent.db --http --port 8378",
+        "quire mcp agent.db --http --host 0.0.0.0 --token-file token",
+    ),
+    about="Clients start it over stdio: it prints only the protocol, and ends when its input ends."
+    f" Over HTTP, clients need a token if {_TOKEN} is set, a token file is given, or other machines can reach the"
+    " address. Requires pip install 'quire[mcp]'.",
+)
+def run_mcp(options: argparse.Namespace, out: Output) -> None:
+    from quire.mcp_server import serve_http, serve_stdio
+
+    _check_options(options)
+    if options.gateway is not None:
+        _serve_gateway(options)
+        return
+    settings = pick(options, "actor", "prefix", "read_only")
+    settings["tools"] = [] if options.tools is None else [name.strip() for name in options.tools.split(",")]
+    with (
+        quire.Library(
+            options.where, create=options.create, redact=quire.redact_secrets if options.redact else None
+        ) as library,
+        _open_context(library, options) as context,
+    ):
+        if not options.http:
+            serve_stdio(context, **settings)
+            return
+        serve_http(
+            context,
+            host=_HOST if options.host is None else options.host,
+            port=_PORT if options.port is None else options.port,
+            token=os.environ.get(_TOKEN) or None,
+            token_file=options.token_file,
+            hosts=options.allow_host,
+            ready=lambda address: _print_address(address, out),
+            **settings,
+        )
+
+
+def _serve_gateway(options: argparse.Namespace) -> None:
+    try:
+        from quire.gateway.recall_server import RecallServer
+        from quire.mcp_server.stdio import run_stdio
+    except ModuleNotFoundError as error:
+        raise quire.NotInstalled(f"The MCP server needs {error.name}: pip install 'quire[mcp]'.") from None
+    with quire.Library(options.where, create=True) as library:
+        run_stdio(RecallServer(library, options.gateway))
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Raise `InvalidValue` for options that have no effect over stdio."""
+    given = {"--host": options.host, "--port": options.port, "--token-file": options.token_file}
+    unused = [name for name, value in given.items() if value is not None]
+    unused += ["--allow-host"] if options.allow_host else []
+    if unused and not options.http:
+        raise quire.InvalidValue(f"{', '.join(unused)}: no effect over stdio; add --http to serve over HTTP.")
+
+
+def _open_context(library: quire.Library, options: argparse.Namespace) -> quire.Context:
+    """Open the context that the options mean. Raises `NoSuchContext` with the option that helps."""
+    is_empty = not any(library.list())
+    name = new_name(options)
+    if not (options.create and (options.context or is_empty) and not library.exists(name)):
+        try:
+            name = existing_name(library, options)
+        except quire.NoSuchContext as error:
+            help_text = "--create creates it." if options.context or is_empty else "Choose one with --context NAME."
+            raise quire.NoSuchContext(f"{error.fact} {help_text}", *error.hints) from None
+    return library.open(name, create=options.create, budget=options.budget)
+
+
+def _print_address(address: "ServerAddress", out: Output) -> None:
+    """Print the address; the token only if it is new."""
+    if out.json:
+        out.value({"url": address.url, **({"token": address.new_token} if address.new_token else {})})
+    else:
+        out.line(f"serving MCP at {out.paint.cyan(address.url)}")
+        if address.new_token:
+            out.line(f"clients must send: Authorization: Bearer {address.new_token}")
+        out.line(out.paint.dim("Ctrl-C stops it"))
+    sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Handlers for contexts: list, create, fork, delete, count."""
+"""Handlers for contexts: list, create, fork, delete, count; and the sessions of gateways."""
 
 from msgspec import to_builtins
 
@@ -7,6 +7,7 @@ from quire.errors import NoSuchContext
 from quire.maintenance.context_usage import ContextInfo
 from quire.server import responses
 from quire.server.context_pool import ContextPool, OpenContext
+from quire.server.gateway_ledger import Ledger, Mode
 from quire.server.requests import Budget, Limit, Name, Seq
 from quire.server.responses import fill
 from quire.view.explain import Stats
@@ -114,3 +115,22 @@ def _segment_lines(context: Context, info: ContextInfo, stats: Stats | None) -> 
 
 def _stats_body(stats: Stats) -> responses.ContextStats:
     return fill(responses.ContextStats, stats, segments=dict(stats.segments), usage=to_builtins(dict(stats.usage)))
+
+
+def list_sessions(pool: ContextPool) -> responses.GatewaySessions:
+    """List the sessions of the gateway, the newest first."""
+    ledger = Ledger(pool.library)
+    try:
+        return responses.GatewaySessions(ledger.sessions())
+    finally:
+        ledger.close()
+
+
+def choose_mode(pool: ContextPool, *, name: Name, mode: Mode | None) -> responses.GatewaySessions:
+    """Choose the mode of a session; null is the mode of its gateway. A running gateway follows within seconds."""
+    ledger = Ledger(pool.library)
+    try:
+        ledger.choose_mode(name, mode)
+        return responses.GatewaySessions(ledger.sessions())
+    finally:
+        ledger.close()

@@ -9,8 +9,7 @@ from msgspec import UNSET, Meta, UnsetType, to_builtins
 from quire.context import Context
 from quire.errors import InvalidValue
 from quire.model.messages import Message
-from quire.model.page_json import STATES, State, page_to_dict
-from quire.model.pages import ContentsPage, Page, PageIndex, Segment, parse_index
+from quire.model.pages import STATES, ContentsPage, Page, PageIndex, Segment, State, page_to_dict, parse_index
 from quire.search.find import Hit
 from quire.search.snippets import CLOSE, OPEN
 from quire.server import responses

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
 from quire.storage.base import FAMILIES, IMMUTABLE, Commit, Family, Patch, Put, Write
-from quire.storage.postgres.encoding import (
+from quire.storage.postgres.schema import CODES
+from quire.storage.postgres.statements import (
     ARRAYS,
     BYTEA,
     INT2,
@@ -24,7 +25,6 @@ from quire.storage.postgres.encoding import (
     pack_int2,
     pack_int8,
 )
-from quire.storage.postgres.schema import CODES
 
 _MAX_INLINE_ROWS = 8
 """Up to this number, rows are parameters of their own, which PostgreSQL plans and runs faster than arrays."""

@@ -39,8 +39,7 @@ from quire.errors import (
     short_repr,
 )
 from quire.storage.postgres.address import ESCAPES, Address, find_unknown_option
-from quire.storage.postgres.encoding import Sql
-from quire.storage.postgres.statements import PreparedStatements
+from quire.storage.postgres.statements import PreparedStatements, Sql
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

@@ -36,9 +36,9 @@ from quire.storage.base import (
 from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
 from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
-from quire.storage.postgres.encoding import unpack_int
 from quire.storage.postgres.forks import ForkSharing
 from quire.storage.postgres.schema import CODES, prepare_schema
+from quire.storage.postgres.statements import unpack_int
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult

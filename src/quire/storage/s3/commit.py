@@ -33,8 +33,19 @@ from quire.storage.s3.chunks import (
     write_chunks,
 )
 from quire.storage.s3.client import ConditionFailed, NoAnswer, ObjectMissing, Objects
-from quire.storage.s3.head import ID_BYTES, MAX_IDS, HeadObject, check_key, decode_head, encode_head, key_of
-from quire.storage.s3.snapshot import Layer, Snapshot, merge_layers, read_log
+from quire.storage.s3.head import (
+    ID_BYTES,
+    MAX_IDS,
+    HeadObject,
+    Layer,
+    Snapshot,
+    check_key,
+    decode_head,
+    encode_head,
+    key_of,
+    merge_layers,
+    read_log,
+)
 
 LOG_BYTES: Final = 64 << 10
 MERGE_BYTES: Final = 4 << 20

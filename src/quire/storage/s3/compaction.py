@@ -35,8 +35,7 @@ from quire.storage.s3.commit import (
     covered_flushes,
     find_mergeable,
 )
-from quire.storage.s3.head import HeadObject
-from quire.storage.s3.snapshot import Layer, Snapshot, merge_layers, read_log
+from quire.storage.s3.head import HeadObject, Layer, Snapshot, merge_layers, read_log
 
 DROPPED: Final = "dropped"
 """The marker in the folder of a dropped context."""

@@ -1,4 +1,4 @@
-"""The head object of a context and its key.
+"""The head object of a context and its key, and snapshots.
 
 A head holds the version of a context, its newest commits, and the list of runs with the older records. It is replaced
 as a whole, if it is still the one that was read. Every head contains a unique commit id. No two heads have the same
@@ -8,6 +8,11 @@ The key of a head is derived from the context's name. An S3 server lists keys by
 as the names do. They consist of letters, digits, `-` and `_`, which no server, proxy or signature treats specially.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 from zlib import crc32
 
@@ -15,8 +20,22 @@ import msgspec
 from msgspec import Struct
 
 from quire.errors import InvalidValue, NewerFormat, short_repr
-from quire.storage.base import Head, quire_version
-from quire.storage.s3.chunks import Run
+from quire.storage.base import MAX_GROUP, MAX_KEY, PAGE, Family, Head, Record, quire_version
+from quire.storage.file.frames import PATCH, read_frames
+from quire.storage.s3.chunks import (
+    RANKS,
+    SLOTS,
+    ChunkReader,
+    Entry,
+    LogEntries,
+    Run,
+    RunReader,
+    SortKey,
+    combine,
+    decode_changes,
+    key_in,
+    record_of,
+)
 from quire.storage.s3.client import damaged
 
 FORMAT: Final = 1
@@ -187,3 +206,81 @@ def check_key(key: str, name: str) -> str:
     raise InvalidValue(
         f"Context name {short_repr(name)} needs a key of {len(key):,} bytes; S3 allows {MAX_KEY_BYTES:,}."
     )
+
+
+Layer = LogEntries | RunReader
+"""Entries of one age."""
+
+
+class Snapshot:
+    """A context at one moment: the commits in its head over the runs below. A snapshot never changes.
+
+    A record is looked up from the newest layer to the oldest. `tag` is the entity tag of the head object.
+    """
+
+    def __init__(self, head: HeadObject, tag: str, log: LogEntries, folder: str, chunks: ChunkReader) -> None:
+        self.head = head
+        self.tag = tag
+        self.log = log
+        self.runs = tuple(RunReader(run, folder, chunks) for run in reversed(head.runs))
+        """The newest first, unlike in the head."""
+        self._layers: tuple[Layer, ...] = (log, *self.runs)
+
+    def get(self, family: Family, key: int) -> Record | None:
+        sort_key = (RANKS[family], key)
+        entry: Entry | None = None
+        for layer in self._layers:
+            found = layer.get(sort_key)
+            if found is not None:
+                entry = found if entry is None else combine(entry, found)
+                if entry.kind != PATCH:
+                    break
+        return record_of(key, entry)
+
+    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
+        rank, start, stop = RANKS[family], max(start, 0), min(stop, MAX_KEY)
+        if start > stop:
+            return
+        layers = [layer.between((rank, start), (rank, stop), reverse=reverse) for layer in self._layers]
+        for sort_key, entry in merge_layers(layers, reverse=reverse):
+            record = record_of(key_in(sort_key), entry)
+            if record is not None:
+                yield record
+
+    def members(
+        self, family: Family, group: int, after: tuple[bytes, int] | None, *, reverse: bool
+    ) -> Iterator[Record]:
+        """Yield the records of a group by (order, key), strictly after the given position."""
+        if family != PAGE or not 0 <= group <= MAX_GROUP:
+            return
+        low: SortKey = (SLOTS, group)
+        high: SortKey = (SLOTS, group + 1)
+        previous: SortKey | None = None
+        if after is not None:
+            previous = (SLOTS, group, *after)
+            low, high = (low, previous) if reverse else (previous, high)
+        layers = [layer.slots_between(low, high, reverse=reverse) for layer in self._layers]
+        for slot in merge(*layers, reverse=reverse):
+            if slot == previous:
+                continue
+            previous = slot
+            record = self.get(family, key_in(slot))
+            if record is not None and (record.group, record.order) == slot[1:3]:
+                yield record
+
+
+def merge_layers(
+    layers: Iterable[Iterator[tuple[SortKey, Entry]]], *, reverse: bool = False
+) -> Iterator[tuple[SortKey, Entry]]:
+    """Merge the entries of several layers, the newest first, into one sorted sequence."""
+    first = itemgetter(0)
+    for sort_key, found in groupby(merge(*layers, key=first, reverse=reverse), key=first):  # merge is stable
+        yield sort_key, reduce(combine, (entry for _, entry in found))
+
+
+def read_log(head: HeadObject, key: str) -> LogEntries:
+    """Return the entries of the commits in a head. Raises `Corrupt` with the object's key."""
+    frames = list(read_frames(head.log, 0))
+    if (frames[-1].end if frames else 0) != len(head.log):
+        raise damaged(key, "a commit in it")
+    return LogEntries().with_changes(change for frame in frames for change in decode_changes(frame, head.log))

@@ -50,8 +50,7 @@ from quire.storage.s3.commit import (
     new_head,
 )
 from quire.storage.s3.compaction import DROPPED, Compactor, Deadline, group_incarnations
-from quire.storage.s3.head import key_of, name_of
-from quire.storage.s3.snapshot import Snapshot
+from quire.storage.s3.head import Snapshot, key_of, name_of
 
 T = TypeVar("T")
 UpkeepMode = Literal["background", "inline", "off"]

@@ -3,10 +3,15 @@
 Old exchanges go first, then notes, then open windows, then the last turns: while a window is shown with its content,
 the last turns are kept within half the budget. The system prompt, pinned pages and the last user message are never
 folded. The newest message is clipped only if nothing else helps.
+
+A preview can also open folded lines again: the newest exchanges first, as far as there is room. A chapter that fits
+only in part is opened, and its older pages go into a new chapter inside it, with the same name and summary. So at most
+one more line is shown for each level of chapters.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from enum import Enum, auto
 
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
@@ -24,11 +29,13 @@ from quire.view.fold.folding import (
     choose_pages,
     essential_pages,
     fold_pages,
+    is_folded_line,
+    level_of,
+    make_chapter,
     merge_all_lines,
     protected_pages,
 )
 from quire.view.fold.summaries import apply_model_summaries, restore_summaries
-from quire.view.fold.unfolding import Unfolding
 from quire.view.layout import LayoutPlanner, Rooms, layout_rooms
 from quire.view.opened import OpenedPages, find_opened
 from quire.view.options import LINES_SHARE, CompressionConfig
@@ -361,3 +368,76 @@ def irreducible_floor(reader: Reader, parts: Sequence[ViewPart], total: int, roo
 def _is_pinned(reader: Reader, key: int) -> bool:
     page = reader.page(key)
     return isinstance(page, PageRecord) and page.header.pinned
+
+
+class _Shown(Enum):
+    """How much of a folded page is shown after an attempt to open it."""
+
+    NOTHING = auto()
+    PART = auto()
+    ALL = auto()
+
+
+class Unfolding:
+    """Opens folded lines of the conversation in a plan, in at most `room` more tokens.
+
+    `count` counts the tokens of a line, `head` is the size of the head of a block of lines.
+    """
+
+    def __init__(self, plan: Plan, room: int, *, count: Callable[[str], int], head: int) -> None:
+        self._plan = plan
+        self._left = room
+        self._count = count
+        self._head = head
+
+    def open_newest(self, row: Sequence[RowItem]) -> None:
+        """Open the lines of the first row, newest first, until one does not fit."""
+        for item in reversed(row):
+            if item.is_line and is_folded_line(item.page):
+                self._left += item.page.header.line_tokens
+                if self._open(item.page) is not _Shown.ALL:
+                    return
+
+    def _open(self, page: PageRecord) -> _Shown:
+        """Show a page that takes no room yet, with everything below it, or the newest part of that."""
+        if page.header.folder:
+            return self._open_folder(page)
+        is_hidden = page.header.visibility is Visibility.HIDDEN and not is_folded_line(page)  # somebody hid it
+        cost = page.header.summary_tokens if is_hidden else page.header.tokens
+        if cost > self._left:
+            return _Shown.NOTHING
+        self._left -= cost
+        if not is_hidden:
+            self._plan.change(page, visibility=Visibility.EXPANDED)
+        return _Shown.ALL
+
+    def _open_folder(self, folder: PageRecord) -> _Shown:
+        line = folder.header.line_tokens + self._head  # the older pages take about as much in a line of their own
+        self._left -= line
+        children = [page for page in self._plan.members(folder.key) if page.header.lifecycle is Lifecycle.ACTIVE]
+        first, shown = len(children), _Shown.ALL
+        while first and shown is _Shown.ALL:
+            shown = self._open(children[first - 1])
+            first -= shown is not _Shown.NOTHING
+        if first == len(children):
+            self._left += line
+            return _Shown.NOTHING
+        if not first and shown is _Shown.ALL:
+            self._left += line
+        opened = self._plan.change(folder, visibility=Visibility.EXPANDED)
+        self._gather(opened, children[:first])
+        return shown if not first else _Shown.PART
+
+    def _gather(self, folder: PageRecord, older: Sequence[PageRecord]) -> None:
+        """Move the older pages of an opened chapter into a chapter inside it."""
+        if not older or (len(older) == 1 and is_folded_line(older[0])):
+            return
+        make_chapter(
+            self._plan,
+            older,
+            folder.header.name,
+            folder.header.description,
+            level=1 + max(map(level_of, older)),
+            count=self._count,
+            before=sys.maxsize,
+        )

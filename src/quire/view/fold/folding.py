@@ -22,7 +22,7 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Visibility
 from quire.model.text import MAX_DESCRIPTION
 from quire.view.draw import generation_of
-from quire.view.fold.fact_check import check_facts
+from quire.view.fold.facts import check_facts
 from quire.view.fold.summaries import (
     chapter_name,
     max_summary_tokens,

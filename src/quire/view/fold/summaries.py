@@ -19,10 +19,8 @@ from quire.core.records import Gone, PageRecord, page_line
 from quire.core.summary_board import SummaryRecord, page_digest
 from quire.model.messages import Message, quote_messages
 from quire.model.pages import Visibility
-from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace, indent_lines
-from quire.model.titles import clip_clause, make_title
-from quire.view.fold.fact_check import FactCheck, check_facts
-from quire.view.fold.facts import extract_constraints, extract_facts, is_distinctive, occurs_in
+from quire.model.text import MAX_DESCRIPTION, clip_at_word, clip_clause, collapse_whitespace, indent_lines, make_title
+from quire.view.fold.facts import FactCheck, check_facts, extract_constraints, extract_facts, is_distinctive, occurs_in
 from quire.view.parts import FactAccount
 
 Count = Callable[[str], int]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.storage_holds import hold, release
 from quire.core.summary_board import CLAIM_SECONDS, SummaryBoard, SummaryRecord
 from quire.errors import InvalidValue, QuireError, short_repr
 from quire.storage.overlay import OverlayStorage
+from quire.storage.urls import hold, release
 from quire.view.fold.summaries import is_folded, max_summary_tokens, page_version, source_text, summary_allowance
 from quire.view.options import LINES_SHARE, Summariser
 
