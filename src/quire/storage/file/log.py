@@ -47,14 +47,14 @@ Position = tuple[int, int]
 class ContextLog:
     """The log of one context: the positions of its records, its head, and the readable files that follow it."""
 
-    def __init__(self, folder: Path, context: str) -> None:
+    def __init__(self, folder: Path, context: str, *, create: bool = False) -> None:
         self.table: Table[Position] = Table()
         self.head: Head | None = None
         self._folder = folder
         self._context = context
         self._path = folder / "log"
         self._title = _TITLE + json.dumps(context).encode() + b"\n"
-        self._descriptor: int | None = _open_log(self._path, os.O_CREAT)
+        self._descriptor: int | None = _open_log(self._path, os.O_CREAT if create else 0)
         self._identity = file_identity(os.fstat(self._descriptor))
         self._end = 0
         self.lost = 0

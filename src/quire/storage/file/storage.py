@@ -112,17 +112,13 @@ class FileStorage:
         folder = self._folder(context)
         with self._lock, _errors(self.path):
             self._check_open()
-            if commit.expect == 0:
-                folder.mkdir(exist_ok=True)
-            elif not folder.exists():
-                raise conflict(context, None, commit.expect)
-            with _file_lock(folder, self._busy_seconds):
-                log = self._log(context, fresh=True)
+            with _file_lock(folder, self._busy_seconds, create=commit.expect == 0) as is_locked:
+                log = self._log(context, fresh=True) if is_locked else None
                 head = log.head if log else None
                 if not commit.follows(head):
                     raise conflict(context, head, commit.expect)
                 if log is None:
-                    log = self._cache(context, ContextLog(folder, context))
+                    log = self._cache(context, ContextLog(folder, context, create=True))
                 log.append(commit, full=self.durability == "full")
                 log.mirror()
 
@@ -130,9 +126,9 @@ class FileStorage:
         folder = self._folder(context)
         with self._lock, _errors(self.path):
             self._check_open()
-            if not folder.exists():
-                raise conflict(context, None, commit.expect)
-            with _file_lock(folder, self._busy_seconds):
+            with _file_lock(folder, self._busy_seconds) as is_locked:
+                if not is_locked:
+                    raise conflict(context, None, commit.expect)
                 fork_by_copy(self, context, target, commit, below)
 
     def contexts(self, after: str = "") -> Iterator[str]:
@@ -154,12 +150,13 @@ class FileStorage:
             log = self._logs.pop(context, None)
             if log:
                 log.close()
-            if folder.exists():
-                with _file_lock(folder, self._busy_seconds):
-                    trash = self.path / f".dropped-{os.urandom(8).hex()}"
-                    folder.rename(trash)  # atomic; removing the files takes longer
-                    sync_path(self.path)
-                _remove(trash)
+            trash = self.path / f".dropped-{os.urandom(8).hex()}"
+            with _file_lock(folder, self._busy_seconds) as is_locked:
+                if not is_locked:
+                    return
+                folder.rename(trash)  # atomic; removing the files takes longer
+                sync_path(self.path)
+            _remove(trash)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Return the folders that hold no context, which are never removed, and what power failures made unreadable."""
@@ -201,16 +198,15 @@ class FileStorage:
             folder = self._folder(context)
             with self._lock, _errors(self.path):
                 self._check_open()
-                if folder.exists():
-                    with _file_lock(folder, self._busy_seconds):
-                        log = self._log(context, fresh=True)
-                        if log is not None:
-                            log.rewrite()
-                            log.close()
-                            del self._logs[context]
-                            log = self._log(context)
-                        if log is not None:
-                            log.mirror()
+                with _file_lock(folder, self._busy_seconds) as is_locked:
+                    log = self._log(context, fresh=True) if is_locked else None
+                    if log is not None:
+                        log.rewrite()
+                        log.close()
+                        del self._logs[context]
+                        log = self._log(context)
+                    if log is not None:
+                        log.mirror()
         with self._lock, _errors(self.path):
             for trash in self.path.glob(".dropped-*"):
                 _remove(trash, strict=True)
@@ -229,8 +225,8 @@ class FileStorage:
         with self._lock:
             self._closed = True
             for context, log in self._logs.items():
-                with suppress(OSError, Busy, ReadOnly), _file_lock(self._folder(context), 0):
-                    if log.is_current():  # otherwise the stamp would describe a log that was replaced
+                with suppress(OSError, Busy, ReadOnly), _file_lock(self._folder(context), 0) as is_locked:
+                    if is_locked and log.is_current():  # otherwise the stamp would describe a log that was replaced
                         log.stamp()
                 log.close()
             self._logs.clear()
@@ -263,10 +259,11 @@ class FileStorage:
             if log is None:
                 return None
             self._cache(context, log)
-            with suppress(Busy, ReadOnly, FileNotFoundError), _file_lock(self._folder(context), 0):
-                log.catch_up()
-                log.check_end()
-                log.mirror()  # a writer that holds the lock does it itself
+            with suppress(Busy, ReadOnly), _file_lock(self._folder(context), 0) as is_locked:
+                if is_locked and log.is_current():  # otherwise the files would show a context that was dropped
+                    log.catch_up()
+                    log.check_end()
+                    log.mirror()  # a writer that holds the lock does it itself
         elif fresh:
             log.catch_up()
         return self._cache(context, log)
@@ -348,22 +345,36 @@ def _remove(folder: Path, *, strict: bool = False) -> None:
 
 
 @contextmanager
-def _file_lock(folder: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock of a context between processes. The kernel releases it if the process dies."""
+def _file_lock(folder: Path, seconds: float, *, create: bool = False) -> Iterator[bool]:
+    """Hold the lock of a context between processes; False without `create` if the context has no folder.
+
+    The kernel releases the lock if the process dies.
+    """
     deadline = time.monotonic() + seconds
     while True:
-        try:
-            file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise ReadOnly(f"{str(folder)!r} is read-only: {error}.") if error.errno in UNWRITABLE else error from error
-        try:
-            _wait_for(file, deadline, folder)
-            if _is_at(file, folder / "lock"):
-                yield
-                return
-        finally:
-            os.close(file)
-        folder.mkdir(exist_ok=True)  # the context was dropped meanwhile: lock the new folder
+        if create:
+            folder.mkdir(exist_ok=True)
+        file = _open_lock(folder)
+        if file is not None:
+            try:
+                _wait_for(file, deadline, folder)
+                if _is_at(file, folder / "lock"):  # otherwise the context was dropped meanwhile
+                    yield True
+                    return
+            finally:
+                os.close(file)
+        elif not create:
+            yield False
+            return
+
+
+def _open_lock(folder: Path) -> int | None:
+    try:
+        return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadOnly(f"{str(folder)!r} is read-only: {error}.") if error.errno in UNWRITABLE else error from error
 
 
 def _wait_for(file: int, deadline: float, folder: Path) -> None:
