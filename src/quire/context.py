@@ -386,13 +386,14 @@ class Context:
         """Return the whole context to a checkpoint or an entry, in one commit that can be undone. Return its seq."""
         return self.pages.rollback(to)
 
-    def fork(self, new_name: str, at: str | int | Entry | None = None) -> "Context":
+    def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> "Context":
         """Copy this context in its current state, or in the state of a checkpoint or an entry, and open the copy.
 
         The bodies of pages are shared in the storage. Later changes and deletion of one do not affect the other. The
-        copy uses the connection of this context.
+        copy uses the connection of this context. With `check`, all records are read first: `Corrupt` names a damaged
+        one, and nothing is created.
         """
-        self.pages.fork(new_name, at)
+        self.pages.fork(new_name, at, check=check)
         pages = ContextSystem(actor=self.pages.actor, _engine=self.pages._engine.open_context(new_name))
         return self._copy(pages, self._views.config)
 

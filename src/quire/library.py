@@ -114,10 +114,13 @@ class Library:
 
         return erase_context(self.storage, name, forks=check_bool(forks, "forks"))
 
-    def fork(self, name: str, new_name: str, at: str | int | None = None) -> None:
-        """Copy a context in its current state, or in that of a checkpoint or a seq. Raise `NoSuchContext`."""
+    def fork(self, name: str, new_name: str, at: str | int | None = None, *, check: bool = False) -> None:
+        """Copy a context in its current state, or in that of a checkpoint or a seq. Raise `NoSuchContext`.
+
+        With `check`, all its records are read first: `Corrupt` names a damaged one, and nothing is created.
+        """
         self._require(name)
-        ContextSystem(self.storage, name).fork(new_name, at)
+        ContextSystem(self.storage, name).fork(new_name, at, check=check)
 
     def info(self, name: str) -> ContextInfo:
         """Return when a context was created and changed, and its counts, in one small read. Raise `NoSuchContext`."""

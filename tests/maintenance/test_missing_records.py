@@ -415,3 +415,21 @@ def test_the_places_below_a_folder_of_an_older_quire_are_summed_at_its_first_wri
     assert now.children == 4
     assert now.orders == sum_orders(record.order for record in storage.members("c", PAGE, root))[1]
     assert quire.doctor(storage).healthy
+
+
+@pytest.mark.parametrize("family", [SEGMENT, PAGE, MESSAGE, JOURNAL])
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_fork_checks_its_origin_if_asked_to(kind: str, family: Family, tmp_path: Path) -> None:
+    storage = make(kind, tmp_path / "store")
+    ctx = quire.open(storage, "c")
+    for number in range(5):
+        ctx.user(f"message {number}")
+    ctx.fork("sound", check=True)
+    last = list(storage.scan("c", family))[-2]
+    head = storage.head("c")
+    assert head is not None
+    storage.commit("c", Commit(head.version, head.version, head.value, [Delete(family, last.key)]))
+    for fork in (ctx.fork, lambda name, check: Library(storage).fork("c", name, check=check)):
+        with pytest.raises(Corrupt, match=f"{family} record {last.key}"):
+            fork("f", check=True)
+        assert not Library(storage).exists("f")

@@ -1,6 +1,6 @@
 """A context in a folder that another process drops while a call waits for its lock: nothing of it comes back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,9 @@ CALLS: dict[str, Callable[[FileStorage], object]] = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     quire.open(FileStorage(tmp_path), "c").user("a secret")
-    yield tmp_path
+    return tmp_path
 
 
 def drop_before(moment: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +44,7 @@ def drop_before(moment: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_dropped_context_leaves_nothing(
-    root: Path, moment: str, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dropped_context_leaves_nothing(root: Path, moment: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FileStorage(root)
     if call != "open":
         storage.head("c")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quire.core.integrity import Damage, RecordCheck, read_records
+from quire.core.integrity import Damage, RecordCheck, check_records, read_records
 from quire.core.records import (
     CHECKPOINTS,
     Gone,
@@ -48,6 +48,17 @@ def check(state: State) -> list[Problem]:
     Raises `NoSuchContext` if it was deleted.
     """
     return read_snapshot(state.storage, state.context, lambda snapshot: _check_against(state, snapshot))
+
+
+def check_whole(state: State) -> None:
+    """Raise `Corrupt` if a stored record of this state is damaged or missing."""
+
+    def check_snapshot(snapshot: Storage) -> None:
+        head = snapshot.head(state.context)
+        if head is not None and state.is_at(head):  # otherwise another writer changed it: the commit is refused
+            check_records(snapshot, state.context, head)
+
+    read_snapshot(state.storage, state.context, check_snapshot)
 
 
 def _check_against(state: State, snapshot: Storage) -> list[Problem]:

@@ -23,7 +23,7 @@ from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
-from quire.system.check import Problem, check
+from quire.system.check import Problem, check, check_whole
 from quire.system.journal import Entry, export, history
 from quire.system.json_form import marshal, unmarshal
 from quire.system.public_values import find_folder, list_children, to_page, to_segment, to_text
@@ -452,14 +452,18 @@ class ContextSystem:
             self._engine.run(self.actor, "rollback", rollback, to)
             return self._engine.state.version
 
-    def fork(self, new_name: str, at: str | int | Entry | None = None) -> None:
+    def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> None:
         """Create another context in the same storage from this one, as of now or of a checkpoint or an entry.
 
-        Both are independent afterwards: either can be changed or deleted. The journal of the fork starts there.
+        Both are independent afterwards: either can be changed or deleted. The journal of the fork starts there. With
+        `check`, all records of this context are read first: `Corrupt` names a damaged one, and nothing is created.
         """
         target = check_context_name(new_name)
+        check_bool(check, "check")
         with self._engine.lock:
             plan = self._engine.begin(self.actor)
+            if check:
+                check_whole(plan.state)
             if plan.state.storage.head(target) is not None:
                 raise InvalidOperation(f"Context {target!r} exists already; choose another name for the fork.")
             seq = plan.state.version if at is None else rollback(plan, at)

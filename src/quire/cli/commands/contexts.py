@@ -113,13 +113,14 @@ def _state(values: Values) -> str:
     *CONTEXT,
     argument("name", metavar="NEW", help="the name of the new context"),
     argument("--at", metavar="POINT", help="a checkpoint or the number of an entry (default: the last)"),
+    argument("--check", action="store_true", help="read all records first, and refuse a damaged context"),
     examples=("quire fork agent.db what-if", "quire fork agent.db before-the-mess --context support-42 --at 120"),
 )
 def run_fork(options: argparse.Namespace, out: Output) -> None:
     at = parse_point(options.at) if options.at is not None else None
     with quire.Library(options.where, create=False) as library:
         source = existing_name(library, options)
-        library.fork(source, options.name, at)
+        library.fork(source, options.name, at, check=options.check)
         seq = library.open(options.name, create=False).seq
     point = f" at {at}" if at is not None else ""
     text = f"created context {out.paint.cyan(options.name)} from {source}{point}"
