@@ -37,7 +37,7 @@ def answer(body: Body) -> Reply:
 class Workers:
     """The worker processes of the service, each on its own port."""
 
-    def __init__(self, store: str, provider: StrictProvider, folder: Path) -> None:
+    def __init__(self, store: str, provider: StrictProvider, folder: Path, count: int = WORKERS) -> None:
         self._env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")]),
@@ -47,7 +47,7 @@ class Workers:
             "OPENAI_API_KEY": "none",
         }
         self._log = (folder / "workers.log").open("ab")
-        self._ports = [_free_port() for _ in range(WORKERS)]
+        self._ports = [_free_port() for _ in range(count)]
         self._running = [self._start(port) for port in self._ports]
         self.kills = 0
         self.wait()

@@ -29,23 +29,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     long = bool(request.config.getoption("--long", default=False))
-    turns = 10_000 if long else 1
+    users, count, turns = (USERS, WORKERS, 10_000) if long else (50, 2, 1)
     seed = int(os.environ.get("QUIRE_SEED", random.randrange(10**6)))
     print(f"QUIRE_SEED={seed}")  # noqa: T201 - shown when it fails
     chance = random.Random(seed)
     with StrictProvider(State(limit=BUDGET + 100), answer) as provider:
-        workers = Workers(store, provider, tmp_path)
+        workers = Workers(store, provider, tmp_path, count)
         ended = threading.Event()
 
         def disturb() -> None:
-            while not ended.wait(chance.uniform(0.5, 2.0)):
-                workers.kill(chance.randrange(WORKERS))
+            while (long or workers.kills < 3) and not ended.wait(chance.uniform(0.5, 2.0)):
+                workers.kill(chance.randrange(count))
 
         killer = threading.Thread(target=disturb)
         killer.start()
         try:
             until = time.monotonic() + 300 if long else None
-            done = asyncio.run(load.run(workers.urls, USERS, IN_FLIGHT, turns, until=until, seed=seed))
+            done = asyncio.run(load.run(workers.urls, users, IN_FLIGHT, turns, until=until, seed=seed))
         finally:
             ended.set()
             killer.join()
@@ -59,7 +59,7 @@ def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.Fixt
     assert workers.kills
     assert 'quire_turns_total{outcome="finished"}' in text
     assert max(memory) < 400_000_000
-    assert len(done.answered) == USERS
+    assert len(done.answered) == users
     assert count_losses(store, done.answered) == (0, 0)
 
 
@@ -72,7 +72,7 @@ def text_of(events: str) -> str:
 def test_a_repeated_request_gets_the_same_answer_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
     store = str(tmp_path / "service.db")
     with StrictProvider(State(), answer) as provider:
-        workers = Workers(store, provider, tmp_path)
+        workers = Workers(store, provider, tmp_path, 1)
         url = f"{workers.urls[0]}/chat/ada"
         body = {"id": "r1", "text": "What is the status of order W0001?"}
         first, second = httpx.post(url, json=body, timeout=30), httpx.post(url, json=body, timeout=30)

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 
+import apsw
 import pytest
 
 import quire
@@ -104,3 +106,19 @@ def test_a_record_of_a_fork_or_an_origin_is_noticed() -> None:
                     verdicts[family, "doctor"] += 1
     assert {family for family, verdict in verdicts if verdict == "named"} == set(FOREIGN)
     assert {family for family, verdict in verdicts if verdict == "doctor"} == {PAGE, NOTE}
+
+
+def test_a_row_in_the_group_of_another_context_is_named(tmp_path: Path) -> None:
+    """In SQLite the group of a row names its context. The rows of a shared page are exchanged without their ids."""
+    path = tmp_path / "store.db"
+    with quire.open(path, "origin") as ctx:
+        folder = ctx.pages.create_contents_page("lists", "", "mem-0")
+        ctx.fork("fork").close()
+    with closing(apsw.Connection(str(path))) as db:
+        rows = list(db.execute("SELECT id, grp, ord, value FROM page WHERE instr(value, 'lists')"))
+        assert len(rows) == 2
+        for (number, *_), (_, *values) in zip(rows, reversed(rows), strict=True):
+            db.execute("UPDATE page SET grp = ?, ord = ?, value = ? WHERE id = ?", (*values, number))
+    for name in ("origin", "fork"):
+        with quire.open(path, name) as ctx, pytest.raises(Corrupt):
+            ctx.pages.children("mem-0", after=folder, limit=2)

@@ -67,6 +67,8 @@ _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
 _CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
+# The group names its context. The id is compared too: in a damaged store, a row can have the group of another context.
+_IN_GROUP = f"grp = ? AND id >> {KEY_BITS} = ?"
 
 
 class SQLiteStorage:
@@ -169,7 +171,7 @@ class SQLiteStorage:
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
         order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
-        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE grp = ?"
+        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE {_IN_GROUP}"
         ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
         limit = 64 if after is None and not reverse else 2  # such a caller usually needs one neighbour
         while True:
@@ -177,7 +179,7 @@ class SQLiteStorage:
                 number = self._number(context)
                 if not number:
                     return
-                values: list[int | bytes] = [number << GROUP_BITS | group]
+                values: list[int | bytes] = [number << GROUP_BITS | group, number]
                 where = ""
                 if after is not None:
                     where = f" AND (ord, id) {beyond} (?, ?)"
@@ -191,8 +193,9 @@ class SQLiteStorage:
 
     def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
-            place = self._number(context) << GROUP_BITS | group
-            rows = self._db.execute(f"SELECT ord FROM {family} WHERE grp = ?", (place,))
+            number = self._number(context)
+            sql = f"SELECT ord FROM {family} WHERE {_IN_GROUP}"
+            rows = self._db.execute(sql, (number << GROUP_BITS | group, number))
             return sum_orders(row[0] for row in rows)
 
     def commit(self, context: str, commit: Commit) -> None:
