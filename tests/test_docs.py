@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quire.storage.postgres.address import parse
 from tests.frameworks import REASON, lacks_framework
 from tests.servers.postgres import postgres_url
 
@@ -23,6 +24,7 @@ def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     if page.name == "postgres.md":
         monkeypatch.setenv("DATABASE_URL", postgres_url())
+        monkeypatch.setenv("APP_DATABASE_URL", parse(postgres_url()).url)
     if page.name == "tutorial.md":
         monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as if the small model is not installed
     names: dict[str, object] = {"__name__": "docs"}

@@ -92,6 +92,7 @@ NAMES_OF_MODULES = {
     "quire.storage.base": "Remainder Symptom",
     "quire.core.context_copy": "Progress",
     "quire.storage.five_calls": "FiveCallStorage",
+    "quire.storage.sqlite.connection": "SQLiteConnectionStorage",
     "quire.system": "Change PageStorage Problem",
     "quire.system.purge": "Purged",
     "quire.view.cost": "Bill Outlook Usage",

@@ -19,7 +19,7 @@ from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
 from quire.storage.base import RESERVED, Durability, Storage, no_such_context
-from quire.storage.urls import close_storage, storage_at
+from quire.storage.urls import StoreLocation, close_storage, storage_at
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import check_bool
 from quire.system.segments import add_segment
@@ -445,7 +445,7 @@ class Context:
 
 
 def open(  # noqa: A001 - quire.open is the name users expect
-    where: str | os.PathLike[str] | Storage,
+    where: StoreLocation,
     context: str = "default",
     *,
     budget: int | None = None,
@@ -461,8 +461,9 @@ def open(  # noqa: A001 - quire.open is the name users expect
 ) -> Context:
     """Open a context; create it with its segments if it is new.
 
-    `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), or
-    a storage object, which the caller closes. With `create=False` nothing is created: raise `NoSuchContext` if there is
+    `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), a
+    storage object, or an open connection (`sqlite3`, `apsw`, `psycopg`, a pool of `psycopg_pool`); the caller closes
+    both. With `create=False` nothing is created: raise `NoSuchContext` if there is
     no such context, `StorageFailure` if there is no such store.
 
     | option        | meaning                                                                                        |

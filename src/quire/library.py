@@ -16,8 +16,8 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
-from quire.storage.base import Durability, Storage, check_context_name, list_contexts, no_such_context
-from quire.storage.urls import close_storage, storage_at
+from quire.storage.base import Durability, check_context_name, list_contexts, no_such_context
+from quire.storage.urls import StoreLocation, close_storage, storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
 from quire.view.options import CompressionConfig, Summariser, check_config
@@ -41,7 +41,7 @@ class Library:
 
     def __init__(
         self,
-        where: str | os.PathLike[str] | Storage,
+        where: StoreLocation,
         *,
         durability: Durability = "normal",
         create: bool = True,
@@ -243,7 +243,7 @@ class Library:
 
     def migrate(
         self,
-        target: "str | os.PathLike[str] | Storage | Library",
+        target: "StoreLocation | Library",
         *,
         replace: bool = False,
         progress: ProgressCallback | None = None,

@@ -11,7 +11,6 @@ the calls, so the event loop never waits for the storage. The calls of one conte
 in which they were requested. A cancelled call was either completed or not started.
 """
 
-import os
 from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from quire.maintenance.summarising import SummaryReport
     from quire.model.tokens import TokenCounter
     from quire.storage.base import Durability, Storage
+    from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
     from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.options import Summariser
@@ -337,7 +337,7 @@ class Library(Closable):
 
     def __init__(
         self,
-        where: "str | os.PathLike[str] | Storage",
+        where: "StoreLocation",
         *,
         durability: "Durability" = "normal",
         create: bool = True,
@@ -385,7 +385,7 @@ class Library(Closable):
 
     async def migrate(
         self,
-        target: "str | os.PathLike[str] | Storage | Library",
+        target: "StoreLocation | Library",
         *,
         replace: bool = False,
         progress: "ProgressCallback | None" = None,
@@ -400,7 +400,7 @@ class Library(Closable):
 
 
 def open(  # noqa: A001 - the same name as quire.open
-    where: "str | os.PathLike[str] | Storage",
+    where: "StoreLocation",
     context: str = "default",
     *,
     durability: "Durability" = "normal",

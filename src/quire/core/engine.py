@@ -328,7 +328,7 @@ class Engine:
             if deleted:
                 raise deleted from None
             raise
-        except (Busy, StorageClosed):
+        except (Busy, StorageClosed, InvalidOperation):  # refused before anything was sent
             raise
         except Exception as error:  # a backend may raise anything after it committed
             try:

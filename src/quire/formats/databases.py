@@ -1,5 +1,7 @@
 """Databases of sessions: the OpenAI Agents SDK and LangGraph, in SQLite or PostgreSQL. They are only read.
 
+SQLite files are read with `sqlite3`, as these tools do: a second SQLite library in the process would end its locks.
+
 | tables                                          | source                                                      |
 |-------------------------------------------------|-------------------------------------------------------------|
 | `agent_sessions`, `agent_messages`              | sessions of the OpenAI Agents SDK (SQLite, SQLAlchemy)      |
@@ -8,12 +10,11 @@
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-
-import apsw
 
 from quire.errors import InvalidValue
 from quire.formats.checkpoints import CheckpointThread, decode_channel, decode_checkpoint
@@ -25,6 +26,7 @@ Found = tuple[list[LoggedConversation], list[SkippedRecord]]
 _CHECKPOINTS = (
     "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id"
 )
+_ADDRESSES = ("postgresql://", "postgres://")
 _AGENTS = {"agent_sessions", "agent_messages"}
 
 
@@ -35,7 +37,7 @@ def read_database(source: str) -> Found:
             return _read_agents(rows)
         if "checkpoints" in tables:
             return _read_checkpoints(rows, blobs="checkpoint_blobs" in tables)
-    if source.startswith("postgres"):
+    if source.startswith(_ADDRESSES):
         raise InvalidValue("The database has no sessions of the OpenAI Agents SDK and no checkpoints of LangGraph.")
     raise InvalidValue(
         f"{source!r} has no sessions of the OpenAI Agents SDK and no checkpoints of LangGraph. If it is a store of"
@@ -55,7 +57,7 @@ def has_sessions(source: str) -> bool:
 @contextmanager
 def _open(source: str) -> Iterator[tuple[Rows, set[str]]]:
     """Open a database for reading; yield a function that runs queries, and the names of its tables."""
-    if source.startswith("postgres"):
+    if source.startswith(_ADDRESSES):
         with _connect_postgres(source) as connection:
 
             def rows(query: str, values: Sequence[object]) -> Iterator[Sequence[Any]]:
@@ -65,13 +67,10 @@ def _open(source: str) -> Iterator[tuple[Rows, set[str]]]:
             yield rows, {str(name) for (name,) in listed}
         return
     try:
-        file = apsw.Connection(str(Path(source)), flags=apsw.SQLITE_OPEN_READONLY)
-        try:
+        with closing(sqlite3.connect(f"{Path(source).absolute().as_uri()}?mode=ro", uri=True)) as file:
             listed = file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             yield file.execute, {str(name) for (name,) in listed}
-        finally:
-            file.close()
-    except apsw.Error as error:
+    except sqlite3.Error as error:
         raise InvalidValue(f"Cannot read {source!r} as a SQLite database: {error}.") from None
 
 
@@ -114,10 +113,7 @@ def _read_checkpoints(rows: Rows, *, blobs: bool) -> Found:
     for number, (thread_id, namespace) in enumerate(list(rows(named, ())), 1):
         place = f"thread {thread_id!r}" + (f", namespace {namespace!r}" if namespace else "")
         thread = CheckpointThread(place)
-        query = (
-            "SELECT type, checkpoint FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id"
-        )
-        for kind, data in list(rows(query, (thread_id, namespace))):
+        for kind, data in list(rows(_CHECKPOINTS, (thread_id, namespace))):
             if not blobs:
                 thread.add(decode_checkpoint(kind, data, place))
                 continue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from quire.errors import InvalidOperation, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
-from quire.storage.base import Storage
+from quire.storage.urls import StoreLocation
 from quire.view.options import CompressionConfig, Summariser, check_budget, check_config
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "create_app", "serve", "start"]
 
-StoreLocation = str | os.PathLike[str] | Storage
 DEFAULT_PORT = 8379
 
 

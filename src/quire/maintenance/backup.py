@@ -25,7 +25,7 @@ from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
-from quire.storage.urls import mask_address, storage_at
+from quire.storage.urls import StoreLocation, mask_address, storage_at
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -41,9 +41,7 @@ class Backup(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def backup(
-    where: str | os.PathLike[str] | Storage, target: str | os.PathLike[str], *, progress: ProgressCallback | None = None
-) -> Backup:
+def backup(where: StoreLocation, target: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Backup:
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 
     Every context is copied at one moment (from SQLite to SQLite: all at the same moment). `doctor` examines the copy,

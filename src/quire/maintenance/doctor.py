@@ -69,7 +69,7 @@ from quire.storage.search_protocol import (
     search_symptom,
 )
 from quire.storage.sqlite.storage import SQLiteStorage
-from quire.storage.urls import storage_at
+from quire.storage.urls import StoreLocation, storage_at
 from quire.system.check import Problem, check_stored, find_damaged
 
 _BATCH = 256
@@ -108,7 +108,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 def doctor(
-    where: str | os.PathLike[str] | Storage,
+    where: StoreLocation,
     *,
     contexts: Iterable[str] | None = None,
     repair: bool = False,
@@ -145,7 +145,7 @@ def doctor(
             storage.close()
 
 
-def _open(where: str | os.PathLike[str] | Storage, repair: bool) -> tuple[Storage, bool]:
+def _open(where: StoreLocation, repair: bool) -> tuple[Storage, bool]:
     """Return the storage, and whether it was opened here. An SQLite file that cannot be written is opened read-only."""
     try:
         return storage_at(where, create=False)

@@ -6,15 +6,12 @@ from collections.abc import Iterable
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.errors import InvalidOperation
 from quire.storage.base import Storage, SupportsPath
-from quire.storage.urls import storage_at
-
-Store = str | os.PathLike[str] | Storage
-"""A store as `quire.open` takes it: a URL, a path, or an open storage."""
+from quire.storage.urls import StoreLocation, storage_at
 
 
 def migrate(
-    source: Store,
-    target: Store,
+    source: StoreLocation,
+    target: StoreLocation,
     contexts: str | Iterable[str] | None = None,
     *,
     replace: bool = False,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from quire.errors import NotInstalled
-from quire.storage.base import Storage
+from quire.storage.urls import StoreLocation
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from quire.windows.app import App
 
 __all__ = ["serve", "start"]
-
-StoreLocation = str | os.PathLike[str] | Storage
 
 
 class Settings(TypedDict, total=False):

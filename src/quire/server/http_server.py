@@ -16,12 +16,11 @@ from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
 from quire.server.connections import Connections, Limits, ThreadedServer, UvicornServer
-from quire.storage.base import Storage
+from quire.storage.urls import StoreLocation
 from quire.view.options import check_budget
 from quire.windows.app import App
 from quire.windows.apps import Scratch, Todo
 
-StoreLocation = str | os.PathLike[str] | Storage
 DEFAULT_APPS: tuple[type[App], ...] = (Todo, Scratch)
 """Apps that need only their own saved state, so that their windows can be shown here."""
 

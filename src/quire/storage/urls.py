@@ -1,12 +1,16 @@
-"""Opening a storage by URL or path, and closing it.
+"""Opening a storage by URL or path, or in the database of a connection that the caller has, and closing it.
 
 A worker that stores a late result holds a storage. The storage is closed when the last hold ends.
 """
 
 import os
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+import apsw
 
 from quire.errors import Hint, InvalidValue, StorageFailure, short_repr
 from quire.storage.base import Durability, Storage, check_durability, check_storage
@@ -15,8 +19,21 @@ from quire.storage.memory import MemoryStorage
 from quire.storage.paths import check_path, mask_secrets
 from quire.storage.sqlite.storage import SQLiteStorage
 
+if TYPE_CHECKING:
+    import sqlite3
+
+    import psycopg
+
+    from quire.storage.postgres.lent import ConnectionPool
+
+    DatabaseConnection = sqlite3.Connection | apsw.Connection | psycopg.Connection[Any] | ConnectionPool
+
+StoreLocation: TypeAlias = Union[str, os.PathLike[str], Storage, "DatabaseConnection"]
+"""A store as `quire.open` takes it: a URL, a path, a storage object, or a connection to a database."""
+
 _OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
 _POSTGRES = ("postgresql", "postgres")
+_POSTGRES_DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg")
 _FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
 
 
@@ -47,13 +64,26 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     return opener(path, durability=durability)
 
 
-def storage_at(
-    where: str | os.PathLike[str] | Storage, *, durability: Durability = "normal", create: bool = True
-) -> tuple[Storage, bool]:
-    """Return the storage at a URL or path, or the given storage, and whether it was opened here."""
+def storage_at(where: StoreLocation, *, durability: Durability = "normal", create: bool = True) -> tuple[Storage, bool]:
+    """Return the storage at a URL or path, in a database, or the given storage, and whether it was opened here."""
     if isinstance(where, str | os.PathLike):
         return open_storage(where, durability=durability, create=create), True
-    return check_storage(where), False
+    storage = _use_connection(where, durability, create)
+    return (check_storage(where), False) if storage is None else (storage, True)
+
+
+def _use_connection(where: Any, durability: Durability, create: bool) -> Storage | None:
+    """Return a storage in the database of an open connection; None if the value is of no database driver."""
+    stdlib = sys.modules.get("sqlite3")  # no connection of a driver exists before the driver is imported
+    if isinstance(where, apsw.Connection) or (stdlib is not None and isinstance(where, stdlib.Connection)):
+        from quire.storage.sqlite.connection import SQLiteConnectionStorage
+
+        return SQLiteConnectionStorage(where, durability=durability, create=create)
+    if any(base.__module__.partition(".")[0] in _POSTGRES_DRIVERS for base in type(where).__mro__):
+        from quire.storage.postgres import PostgresStorage
+
+        return PostgresStorage(where, durability=durability, create=create)
+    return None
 
 
 def mask_address(where: object) -> str:

@@ -55,8 +55,22 @@ def parse(url: object, tenant: str | None = None, schema: str | None = None) -> 
         )
     parts = _split(url)
     options = dict(parts.options)
-    tenant = _choose("tenant", options.pop("tenant", None), tenant) or ""
-    schema = _choose("schema", options.pop("schema", None), schema) or "quire"
+    tenant, schema = _check_names(
+        _choose("tenant", options.pop("tenant", None), tenant), _choose("schema", options.pop("schema", None), schema)
+    )
+    return Address(_driver_url(parts, options), _display_name(parts, options, tenant, schema), tenant, schema)
+
+
+def name_database(user: str, host: str, database: str, tenant: str | None, schema: str | None) -> Address:
+    """Return the address of a store behind a connection that exists already. Raises `InvalidValue`."""
+    tenant, schema = _check_names(_choose("tenant", None, tenant), _choose("schema", None, schema))
+    parts = _Parts(quote(user), None, quote(host, safe=""), f"/{quote(database)}", {})
+    return Address("", _display_name(parts, {}, tenant, schema), tenant, schema)
+
+
+def _check_names(tenant: str | None, schema: str | None) -> tuple[str, str]:
+    """Return tenant and schema, or their defaults. Raises `InvalidValue`."""
+    tenant, schema = tenant or "", schema or "quire"
     if tenant:
         check_context_name(tenant)
     if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
@@ -64,7 +78,7 @@ def parse(url: object, tenant: str | None = None, schema: str | None = None) -> 
             f"is {short_repr(schema)}; use lower-case letters, digits and _, and do not begin it with pg_.",
             argument="schema",
         )
-    return Address(_driver_url(parts, options), _display_name(parts, options, tenant, schema), tenant, schema)
+    return tenant, schema
 
 
 def find_unknown_option(url: str, known: frozenset[str]) -> str | None:

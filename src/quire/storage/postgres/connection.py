@@ -348,12 +348,12 @@ _ROWS_AT_ONCE: Final = 64 if psycopg.capabilities.has_stream_chunked() else 1
 class Session:
     """Runs the statements of one storage. Safe to use from several threads."""
 
-    def __init__(self, address: Address, *, connections: int, patience: float, full: bool) -> None:
+    def __init__(self, address: Address, pool: Pool, *, patience: float, full: bool) -> None:
         self.name = address.name
         self.patience = patience
         self._limits = _FULL_LIMITS if full else _LIMITS
         self._schema = f'"{address.schema}"'
-        self._pool = Pool(address.url, address.name, connections, patience)
+        self._pool = pool
 
     def sql(self, text: str) -> str:
         """Return a statement with the name of the schema filled in."""

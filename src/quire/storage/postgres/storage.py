@@ -41,9 +41,11 @@ from quire.storage.postgres.schema import CODES, prepare_schema
 from quire.storage.postgres.statements import unpack_int
 
 if TYPE_CHECKING:
+    from psycopg import Connection
     from psycopg.pq.abc import PGresult
 
     from quire.storage.postgres.connection import Db, Session
+    from quire.storage.postgres.lent import ConnectionPool
     from quire.storage.postgres.maintenance import PostgresCheck
     from quire.storage.postgres.search import PostgresIndex, PostgresIndexes
 
@@ -101,11 +103,14 @@ class PostgresStorage:
     A tenant sees only its own contexts. `durability="normal"` leaves `synchronous_commit` as the server has it;
     `"full"` turns it on for every commit. `busy_seconds` limits the wait for a lock (then `Busy`) and for a server that
     is away; a server that hangs is noticed up to 5 seconds later. At most `connections` are open at once.
+
+    Instead of a URL, the caller can give an open `psycopg.Connection` or a `psycopg_pool.ConnectionPool`. quire uses it
+    between the caller's transactions and never closes it.
     """
 
     def __init__(
         self,
-        url: str,
+        url: "str | Connection[Any] | ConnectionPool",
         *,
         tenant: str | None = None,
         schema: str | None = None,
@@ -114,9 +119,7 @@ class PostgresStorage:
         connections: int = 8,
         create: bool = True,
     ) -> None:
-        address = parse(url, tenant, schema)
         self.durability = check_durability(durability)
-        self.tenant, self.schema = address.tenant, address.schema
         if type(connections) is not int or connections < 1:
             raise InvalidValue(
                 f"is {short_repr(connections)}; a whole number from 1 is needed.", argument="connections"
@@ -127,7 +130,8 @@ class PostgresStorage:
                 argument="busy_seconds",
             )
         full = self.durability == "full"
-        self._session = _open_session(address, connections, busy_seconds, full=full)
+        self._session, address = _open_session(url, tenant, schema, connections, busy_seconds, full=full)
+        self.tenant, self.schema = address.tenant, address.schema
         self._builder = CommitBuilder(f'"{address.schema}"', self.tenant, max(int(busy_seconds * 1_000), 1), full=full)
         self._start_caches()
         try:
@@ -425,15 +429,24 @@ class PostgresStorage:
         return conflict(context, Head(rows[0][1], rows[0][2]) if rows else None, expect)
 
 
-def _open_session(address: Address, connections: int, patience: float, *, full: bool) -> "Session":
-    """Return a session. The driver is imported here, when a storage is opened."""
+def _open_session(
+    source: object, tenant: str | None, schema: str | None, connections: int, patience: float, *, full: bool
+) -> "tuple[Session, Address]":
+    """Return a session and its address. The driver is imported here, when a storage is opened."""
+    address = parse(source, tenant, schema) if isinstance(source, str) else None
     try:
         import psycopg as psycopg
     except ImportError as error:
         raise InvalidOperation("PostgreSQL needs its driver: pip install 'quire[postgres]'.") from error
-    from quire.storage.postgres.connection import Session
+    from quire.storage.postgres.connection import Pool, Session
 
-    return Session(address, connections=connections, patience=patience, full=full)
+    if address is None:
+        from quire.storage.postgres.lent import lend
+
+        address, pool = lend(source, tenant, schema)
+    else:
+        pool = Pool(address.url, address.name, connections, patience)
+    return Session(address, pool, patience=patience, full=full), address
 
 
 def _number_in(result: "PGresult") -> int | None:

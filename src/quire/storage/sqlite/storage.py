@@ -413,7 +413,10 @@ class SQLiteStorage:
         """Return the schema version, 0 for an empty file. Raises if another program or a newer quire created it."""
         version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
         if program != APPLICATION_ID and (version or program or self._db.execute("SELECT 1 FROM sqlite_schema").get):
-            raise InvalidValue(f"{str(self.path)!r} is an SQLite file of another program. Choose another path.")
+            raise InvalidValue(
+                f"{str(self.path)!r} is an SQLite file of another program. Choose another path, or give"
+                " quire.open an open connection to this file: quire then adds its tables."
+            )
         if version > len(MIGRATIONS):
             raise NewerFormat(
                 f"{str(self.path)!r} has schema {version}; this quire reads up to {len(MIGRATIONS)}."

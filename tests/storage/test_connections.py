@@ -1,0 +1,298 @@
+"""Connections that the caller has: SQLite with the caller's own tables, one PostgreSQL connection, and a pool."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+import quire
+from quire import Conflict, InvalidOperation, InvalidValue, PostgresStorage, Storage, StorageClosed, StorageFailure
+from quire.errors import Busy, NewerFormat, ReadOnly
+from quire.storage.postgres.address import parse
+from quire.storage.sqlite.connection import Connection, SQLiteConnectionStorage
+from quire.testing import StorageContract
+from tests.servers.postgres import new_schema, postgres_url
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, check_same_thread=False)
+
+
+class TestStandardLibrary(StorageContract):
+    def setup_method(self) -> None:
+        super().setup_method()
+        self.opened: list[Any] = []
+
+    def teardown_method(self) -> None:
+        for connection in self.opened:
+            connection.close()
+
+    def open_storage(self, place: Path) -> Storage:
+        self.opened.append(connection := self.connect(place))
+        connection.execute("CREATE TABLE IF NOT EXISTS message (text)")
+        return SQLiteConnectionStorage(connection)
+
+    def connect(self, place: Path) -> Connection:
+        return _connect(place)
+
+    @pytest.mark.slow
+    def test_whatever_is_done_to_a_family_of_forks_memory_agrees(self) -> None:
+        super().test_whatever_is_done_to_a_family_of_forks_memory_agrees()
+
+    @pytest.mark.slow
+    def test_forks_of_forks_can_be_dropped_in_any_order(self) -> None:
+        super().test_forks_of_forks_can_be_dropped_in_any_order()
+
+
+@pytest.mark.slow
+class TestApsw(TestStandardLibrary):
+    def connect(self, place: Path) -> Connection:
+        connection = apsw.Connection(str(place))
+        connection.set_busy_timeout(5_000)
+        return connection
+
+
+@pytest.mark.slow
+class TestPostgresConnection(StorageContract):
+    def setup_method(self) -> None:
+        super().setup_method()
+        self.opened: list[psycopg.Connection[Any]] = []
+
+    def teardown_method(self) -> None:
+        for connection in self.opened:
+            connection.close()
+
+    def open_storage(self, place: Path) -> Storage:
+        self.opened.append(connection := psycopg.connect(parse(postgres_url()).url))
+        tenant = sha256(str(place).encode()).hexdigest()
+        return PostgresStorage(connection, tenant=tenant, schema=parse(postgres_url()).schema)
+
+
+@pytest.fixture(params=[sqlite3.connect, lambda path: apsw.Connection(str(path))], ids=["sqlite3", "apsw"])
+def connection(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Any]":
+    connect: Callable[[Path], Any] = request.param
+    with closing(connect(tmp_path / "app.db")) as made:
+        made.execute("CREATE TABLE page (title TEXT)")
+        yield made
+
+
+def test_contexts_are_beside_the_tables_of_the_caller(connection: Any, tmp_path: Path) -> None:
+    with quire.open(connection, "agent") as ctx:
+        ctx.system("You are a travel agent.")
+        ctx.user("我想去西雅图")
+        ctx.pages.create_detail_page("Seat", "Window", "The passenger wants a window seat.", "mem-0")
+        assert [hit.name for hit in ctx.find("西雅图")]
+        assert ctx.check() == []
+    connection.execute("INSERT INTO page VALUES ('mine')")  # it is still open
+    if isinstance(connection, sqlite3.Connection):
+        connection.commit()
+    with quire.Library(connection) as library:
+        assert list(library.list()) == ["agent"]
+        assert library.open("agent").messages()[-1].text == "我想去西雅图"
+        library.fork("agent", "what-if")
+        assert [message.text for message in library.open("what-if").messages()] == [
+            message.text for message in library.open("agent").messages()
+        ]
+        library.delete("what-if")
+    assert quire.doctor(connection).symptoms == ()
+    quire.migrate(connection, tmp_path / "copy.db")
+    with quire.open(tmp_path / "copy.db", "agent", create=False) as copy:
+        assert len(copy.messages()) == 2
+    assert list(connection.execute("SELECT title FROM page")) == [("mine",)]
+
+
+def test_a_write_inside_a_transaction_of_the_caller_is_refused(connection: Any) -> None:
+    ctx = quire.open(connection, "agent")
+    ctx.user("before")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO page VALUES ('mine')")
+    with pytest.raises(InvalidOperation, match="inside a transaction of its owner"):
+        ctx.user("inside")
+    assert [message.text for message in ctx.messages()] == ["before"]
+    connection.execute("ROLLBACK")
+    assert list(connection.execute("SELECT title FROM page")) == []
+    ctx.user("after")
+    assert [message.text for message in quire.open(connection, "agent").messages()] == ["before", "after"]
+
+
+def test_the_settings_of_a_sqlite3_connection_do_not_matter(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "app.db", isolation_level="EXCLUSIVE")) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16'")
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = bytes
+        with quire.Library(connection) as library:
+            for name in ("z", "é", "汉", "😀", "a"):
+                library.open(name).user(name)
+            assert list(library.list()) == ["a", "z", "é", "汉", "😀"]
+        assert not connection.in_transaction
+        assert connection.row_factory is sqlite3.Row
+
+
+def test_a_row_trace_of_apsw_does_not_matter(tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(tmp_path / "app.db"))) as connection:
+        connection.row_trace = lambda _, row: {"row": row}
+        with quire.open(connection, "agent") as ctx:
+            ctx.user("你好")
+            assert ctx.messages()[0].text == "你好"
+
+
+def test_two_connections_to_one_file_conflict(tmp_path: Path) -> None:
+    with closing(_connect(tmp_path / "app.db")) as one, closing(_connect(tmp_path / "app.db")) as two:
+        first, second = quire.open(one, "agent"), quire.open(two, "agent")
+        first.user("first")
+        with pytest.raises(Conflict):
+            second.user("second")
+        second.refresh()
+        second.user("second")
+        one.execute("BEGIN IMMEDIATE")
+        two.execute("PRAGMA busy_timeout = 1")
+        with pytest.raises(Busy):
+            second.user("third")
+        one.rollback()
+        assert [message.text for message in second.messages()] == ["first", "second"]
+
+
+def test_a_connection_of_another_thread_is_named(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ctx.user("from another thread")
+        except InvalidOperation as error:
+            errors.append(error)
+
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        ctx = quire.open(connection, "agent")
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+        assert "check_same_thread=False" in str(errors[0])
+
+
+def test_what_quire_cannot_use_is_refused(tmp_path: Path) -> None:
+    quire.open(tmp_path / "agents.db").close()
+    with closing(sqlite3.connect(tmp_path / "agents.db")) as own, pytest.raises(InvalidValue, match="by its path"):
+        quire.open(own)
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        with pytest.raises(StorageFailure, match="There is no store"):
+            quire.open(connection, create=False)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        with pytest.raises(InvalidValue, match="synchronous"):
+            quire.open(connection, durability="full")
+        storage = SQLiteConnectionStorage(connection)
+        connection.execute("UPDATE quire_schema SET version = 99")
+        connection.commit()
+        with pytest.raises(NewerFormat, match="99"):
+            quire.open(connection)
+        connection.execute("UPDATE quire_schema SET version = 1")
+        connection.commit()
+        storage.close()
+        with pytest.raises(StorageClosed, match="Open it again"):
+            storage.head("agent")
+        ctx = quire.open(connection, "agent")
+        ctx.user("kept")
+    with pytest.raises(StorageClosed, match="is closed"):
+        ctx.user("lost")
+    with closing(sqlite3.connect(f"file:{tmp_path / 'app.db'}?mode=ro", uri=True)) as reading:
+        ctx = quire.open(reading, "agent")
+        assert ctx.messages()[0].text == "kept"
+        with pytest.raises(ReadOnly):
+            ctx.user("no")
+    with pytest.raises(InvalidValue, match=r"apsw\.Connection is needed"):
+        SQLiteConnectionStorage(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="is no storage"):
+        quire.open(3)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _postgres(**options: Any) -> "Iterator[psycopg.Connection[Any]]":
+    with closing(psycopg.connect(parse(postgres_url()).url, **options)) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_postgres_connection_is_used_between_transactions(autocommit: bool) -> None:
+    notices: list[str] = []
+    with _postgres(autocommit=autocommit, row_factory=dict_row) as connection:
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+        storage = PostgresStorage(connection, tenant="lent", schema=new_schema())
+        ctx = quire.open(storage, "agent")
+        ctx.user("我想去西雅图")
+        assert [hit.name for hit in ctx.find("西雅图")]
+        assert connection.info.transaction_status.name == "IDLE"
+        with connection.transaction():
+            connection.execute("CREATE TABLE IF NOT EXISTS mine (a int)")
+            with pytest.raises(InvalidOperation, match="inside a transaction of its owner"):
+                ctx.user("inside")
+        ctx.user("after")
+        connection.execute("DO $$ BEGIN RAISE NOTICE 'hello'; END $$")
+        assert notices[-1] == "hello"
+        assert connection.execute("SELECT 1 AS one").fetchone() == {"one": 1}
+        connection.rollback()
+        assert connection.autocommit is autocommit
+        with connection.pipeline(), pytest.raises(InvalidOperation, match="pipeline mode"):
+            ctx.user("inside")
+        connection.rollback()
+        assert quire.doctor(storage).symptoms == ()
+        ctx.close()
+        storage.close()
+        assert not connection.closed
+        with pytest.raises(StorageClosed):
+            storage.head("agent")
+
+
+def test_quire_open_takes_a_postgres_connection_and_a_pool() -> None:
+    pool = pytest.importorskip("psycopg_pool")
+    with _postgres(options="-c search_path=public") as connection, quire.open(connection, "by-connection") as ctx:
+        ctx.user("one")
+        assert "by-connection" in list(quire.Library(connection).list())
+        quire.Library(connection).delete("by-connection")
+    with pool.ConnectionPool(parse(postgres_url()).url, min_size=1, max_size=2) as connections:
+        with quire.open(connections, "by-pool") as ctx:
+            threads = [Thread(target=ctx.user, args=(f"from thread {n}",)) for n in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(ctx.messages()) == 6
+        library = quire.Library(connections)
+        assert "by-pool" in list(library.list())
+        library.delete("by-pool")
+        with connections.connection(), connections.connection(), pytest.raises(Busy):
+            PostgresStorage(connections, busy_seconds=0.1)
+        assert connections.get_stats()["pool_available"] >= 1
+    with pytest.raises(StorageClosed):
+        library.exists("by-pool")
+
+
+def test_a_lost_postgres_connection_is_reported() -> None:
+    with _postgres() as connection, _postgres(autocommit=True) as other:
+        storage = PostgresStorage(connection, schema=new_schema(), busy_seconds=0.3)
+        ctx = quire.open(storage, "agent")
+        ctx.user("one")
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+        with pytest.raises(quire.QuireError, match="closed"):
+            ctx.user("two")
+    with pytest.raises(InvalidValue, match="is closed; give a URL"):
+        PostgresStorage(connection)
+
+
+def test_other_postgres_objects_are_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"psycopg_pool\.ConnectionPool"):
+        PostgresStorage(object())  # type: ignore[arg-type]
+
+    async def open_asynchronous() -> None:
+        async with await psycopg.AsyncConnection.connect(parse(postgres_url()).url) as connection:
+            quire.open(connection)  # type: ignore[arg-type]
+
+    with pytest.raises(InvalidValue, match=r"psycopg_pool\.ConnectionPool"):
+        asyncio.run(open_asynchronous())
