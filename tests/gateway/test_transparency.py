@@ -45,17 +45,23 @@ def provider() -> Iterator[StrictProvider]:
         yield strict
 
 
-@pytest.fixture
-def upstream(provider: StrictProvider) -> Iterator[RawUpstream]:
-    with RawUpstream(answer_with(provider)) as raw:
+@pytest.fixture(scope="module")
+def server() -> Iterator[RawUpstream]:
+    with RawUpstream(lambda _: RawResponse()) as raw:
         yield raw
 
 
-@pytest.fixture(params=["observe", "fold"])
-def gateway(request: pytest.FixtureRequest, upstream: RawUpstream) -> Iterator[RunningGateway]:
-    with quire.gateway.start(
-        "memory:", anthropic=upstream.url, openai=upstream.url, mode=request.param, port=0
-    ) as running:
+@pytest.fixture
+def upstream(server: RawUpstream, provider: StrictProvider) -> RawUpstream:
+    """The upstream of all tests here, without the requests of earlier ones."""
+    server.requests.clear()
+    server.answer = answer_with(provider)
+    return server
+
+
+@pytest.fixture(scope="module", params=["observe", "fold"])
+def gateway(request: pytest.FixtureRequest, server: RawUpstream) -> Iterator[RunningGateway]:
+    with quire.gateway.start("memory:", anthropic=server.url, openai=server.url, mode=request.param, port=0) as running:
         yield running
 
 

@@ -1,12 +1,14 @@
 """Install the real clients once, outside the repository: with npm and pip, in the user's cache directory.
 
-A client that cannot be installed skips its tests by name; with CI=true they fail.
+A client that cannot be installed skips its tests by name; with CI=true they fail. Parallel runs wait for each other.
 """
 
+import fcntl
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -26,40 +28,41 @@ def folder() -> Path:
     return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "quire-clients"
 
 
+@contextmanager
+def exclusive(name: str) -> Iterator[Path]:
+    """Yield the directory of an installation. No other process installs it at the same time."""
+    target = folder() / name
+    target.mkdir(parents=True, exist_ok=True)
+    with target.with_name(f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it ends with the process, or when the file is closed
+        yield target
+
+
 @cache
 def find_client(name: str) -> str:
     """Return the path of a client's program; install it first if it is missing. Skip the test if that fails."""
-    target = folder() / CLIENTS[name].strip("@").replace("/", "-").replace("@", "-")
-    program = target / ("bin" if name == "aider" else "node_modules/.bin") / name
-    if not program.exists():
-        problem = _install(name, target)
-        if problem or not program.exists():
-            text = f"{CLIENTS[name]} cannot be installed: {problem or 'its program is missing'}"
-            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(text)
-    return str(program)
+    package = CLIENTS[name]
+    with exclusive(package.strip("@").replace("/", "-").replace("@", "-")) as target:
+        program = target / ("bin" if name == "aider" else "node_modules/.bin") / name
+        if not program.exists():
+            npm = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", ".", package]
+            pip = [[sys.executable, "-m", "venv", "."], ["bin/pip", "install", "--quiet", package]]
+            (target / "package.json").write_text('{"private": true}')
+            install(package, target, *(pip if name == "aider" else [npm]))
+        if not program.exists():
+            refuse(package, "its program is missing")
+        return str(program)
 
 
-def _install(name: str, target: Path) -> str:
-    """Install a client into a directory that no other run sees until it is complete. Return the problem."""
-    made = target.with_name(f"{target.name}.{os.getpid()}")
-    made.mkdir(parents=True)
-    commands = [["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", ".", CLIENTS[name]]]
-    if name == "aider":  # an environment cannot be moved, so it is made in its place
-        made.rmdir()
-        made = target
-        commands = [[sys.executable, "-m", "venv", "."], ["bin/pip", "install", "--quiet", CLIENTS[name]]]
-        made.mkdir(parents=True, exist_ok=True)
-    else:
-        (made / "package.json").write_text('{"private": true}')
+def install(name: str, target: Path, *commands: list[str]) -> None:
+    """Run the commands of an installation. Skip the test if one fails."""
     for command in commands:
         try:
-            subprocess.run(command, cwd=made, check=True, capture_output=True, timeout=900)
+            subprocess.run(command, cwd=target, check=True, capture_output=True, timeout=500)
         except (OSError, subprocess.SubprocessError) as error:
-            shutil.rmtree(made, ignore_errors=True)
-            return f"{error} {(getattr(error, 'stderr', b'') or b'').decode(errors='replace')[-500:]}"
-    if made != target:
-        try:
-            made.rename(target)
-        except OSError:  # another run was quicker
-            shutil.rmtree(made, ignore_errors=True)
-    return ""
+            refuse(name, f"{error} {(getattr(error, 'stderr', b'') or b'').decode(errors='replace')[-500:]}")
+
+
+def refuse(name: str, problem: str) -> None:
+    """Skip the test; with CI=true it fails."""
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{name} cannot be installed: {problem}")

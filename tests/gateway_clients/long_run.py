@@ -8,10 +8,11 @@ from typing import Any
 
 import quire
 import quire.gateway
+from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.sessions import SessionInfo
 from tests.gateway_clients.runs import Client
-from tests.gateway_clients.script import ToolScript
-from tests.strict_provider import State, StrictProvider
+from tests.gateway_clients.script import ToolScript, find_shell
+from tests.strict_provider import Body, Reply, State, StrictProvider
 from tests.strict_provider.requests import Request
 from tests.strict_provider.tokens import count_request
 
@@ -48,55 +49,83 @@ def measure_start(name: str, root: Path) -> int:
     """Return the tokens of a client's first request with tools: its prompts and its tools."""
     with StrictProvider(script=ToolScript()) as upstream:
         Client(name, root).ask(upstream.url, "Do nothing")
-        api = {"claude": "anthropic", "codex": "responses"}.get(name, "chat")
-        return max(count_request(Request(api, body)) for body in upstream.requests)  # type: ignore[arg-type]
+        return max(_count(name, body) for body in upstream.requests)
 
 
-def run_steps(
-    name: str, root: Path, steps: int, *, gateway: bool = True, thinking: bool = False, seed: int = 1
-) -> Outcome:
+def _count(name: str, body: Body) -> int:
+    api: Any = {"claude": "anthropic", "codex": "responses"}.get(name, "chat")
+    return count_request(Request(api, body))
+
+
+class _Task:
+    """The task of a run. Its files are written, and the limit of the provider is set, at the first request."""
+
+    def __init__(self, client: Client, steps: int, seed: int, start: int | None) -> None:
+        self.client, self.steps, self.seed = client, steps, seed
+        self.limit = self.needed = 0
+        self.facts: list[str] = []
+        self.state = State()
+        self.script = ToolScript()
+        self.gateway: RunningGateway | None = None
+        if start is not None:
+            self._prepare(start)
+
+    def __call__(self, body: Body) -> Reply:
+        if not self.limit and find_shell(body) is not None:
+            self._prepare(_count(self.client.name, body))
+        return self.script(body)
+
+    def _prepare(self, start: int) -> None:
+        self.limit = self.state.limit = 2 * start
+        per_step = (SHARE * self.limit - start) / self.steps
+        words = max(5, round((per_step - _PER_STEP) / _PER_WORD))
+        self.needed = round(start + self.steps * per_step)
+        self.facts = self.client.write_facts("alpha", self.steps, words=words, seed=self.seed)
+        if self.gateway is not None:
+            sessions = self.gateway.gateway.sessions
+            sessions.budget = round(0.9 * self.limit)
+            for line in sessions._lines.values():  # the line of the first request is open already
+                line.ctx.budget = sessions.budget
+
+
+def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: int = 1) -> Outcome:
     """Run a task of `steps` steps, with a gateway in the mode `fold` or without one."""
-    start = measure_start(name, root / "start")
-    limit = 2 * start
-    per_step = (SHARE * limit - start) / steps
-    words = max(5, round((per_step - _PER_STEP) / _PER_WORD))
-    outcome = Outcome(steps, limit)
-    client = Client(name, root / "run", context_limit=None if gateway else limit)
-    outcome.facts = client.write_facts("alpha", steps, words=words, seed=seed)
-    script = ToolScript(thinking=thinking)
-    usage = _Usage()
+    start = None if gateway else measure_start(name, root / "start")
+    client = Client(name, root / "run", context_limit=None if start is None else 2 * start)
+    task = _Task(client, steps, seed, start)
+    usage, sessions, answer = _Usage(), [], ""
     with ExitStack() as stack:
-        upstream = stack.enter_context(StrictProvider(State(limit=limit), script))
+        upstream = stack.enter_context(StrictProvider(task.state, task))
         upstream.wire = usage
         address = upstream.url
         if gateway:
-            running = stack.enter_context(
-                quire.gateway.start(
-                    root / "agent.db",
-                    anthropic=upstream.url,
-                    openai=upstream.url,
-                    mode="fold",
-                    budget=round(0.9 * limit),
-                    port=0,
-                )
-            )
+            where = {"anthropic": upstream.url, "openai": upstream.url, "port": 0}
+            running = quire.gateway.start(root / "agent.db", mode="fold", **where)  # type: ignore[arg-type]
+            task.gateway = stack.enter_context(running)
             address = running.url
         try:
-            outcome.answer = client.ask(address, f"Do task alpha in {steps} steps", seconds=60 + 10 * steps)
+            answer = client.ask(address, f"Do task alpha in {steps} steps", seconds=60 + 10 * steps)
         except AssertionError as error:
-            outcome.answer = str(error)
-        outcome.refused = [problem.message for problem in upstream.refused]
-        outcome.compactions = script.summaries
+            answer = str(error)
         last = json.dumps(upstream.requests[-1])
-        outcome.in_last_request = sum(fact in last for fact in outcome.facts)
         if gateway:
             running.gateway.sessions.drain()
-            outcome.sessions = running.gateway.list_sessions()
-    outcome.requests, outcome.input_tokens, outcome.shared = usage.requests, usage.total, usage.share
-    outcome.needed = round(start + steps * per_step)
-    if gateway:
-        outcome.found = count_found(root / "agent.db", outcome.facts)
-    return outcome
+            sessions = running.gateway.list_sessions()
+    return Outcome(
+        steps,
+        task.limit,
+        needed=task.needed,
+        requests=usage.requests,
+        refused=[problem.message for problem in upstream.refused],
+        compactions=task.script.summaries,
+        shared=usage.share,
+        input_tokens=usage.total,
+        answer=answer,
+        facts=task.facts,
+        in_last_request=sum(fact in last for fact in task.facts),
+        found=count_found(root / "agent.db", task.facts) if gateway else 0,
+        sessions=sessions,
+    )
 
 
 def count_found(path: Path, facts: list[str]) -> int:

