@@ -2,7 +2,7 @@
 
 | in the query       | meaning                                                                           |
 |--------------------|-----------------------------------------------------------------------------------|
-| `words`            | pages with all of them come first, then pages with some                           |
+| `words`            | pages with all of them come first, then with other forms of them, then with some  |
 | `src/engine.py:42` | several words in a row: they must occur together, in this order                   |
 | `"a few words"`    | the same, and a page without them is not a hit                                    |
 | `begin*`           | words that begin with this                                                        |
@@ -26,6 +26,7 @@ from quire.search.tokenizer import (
     MAX_TERM,
     SMALL_TALK,
     STOP_WORDS,
+    inflections,
     is_unspaced,
     normalize_text,
     split_runs,
@@ -67,15 +68,21 @@ MAX_QUERY = 10_000
 MAX_CLAUSES = 64
 _HASH = re.compile("(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,39}")
 """The beginning of a hash, as version control prints it."""
+_AROUND = ".,;:!?()'’"
+"""The punctuation around a plain word."""
 _PIECE = re.compile(r'["“]([^"“”]*)["”]|[^\s"“”]+')
 
 
 class Clause(Struct, frozen=True):
-    """One part of a query. `words` are its words as they occur in a text; a word with `*` matches what continues it."""
+    """One part of a query. `words` are its words as they occur in a text; a word with `*` matches what continues it.
+
+    `forms` are the other forms of a plain word; a name in code has none.
+    """
 
     phrase: Phrase
     words: tuple[str, ...]
     required: bool = False
+    forms: tuple[Phrase, ...] = ()
 
 
 class Query(Struct, frozen=True):
@@ -87,7 +94,8 @@ class Query(Struct, frozen=True):
     @property
     def words(self) -> tuple[str, ...]:
         """The words to highlight."""
-        return tuple(dict.fromkeys(word for clause in self.clauses for word in clause.words))
+        forms = (term for clause in self.clauses for form in clause.forms for term in form.terms)
+        return tuple(dict.fromkeys((*(word for clause in self.clauses for word in clause.words), *forms)))
 
 
 def parse_query(text: object) -> Query:
@@ -119,7 +127,10 @@ def make_clause(text: str, *, required: bool = False) -> Clause | None:
     if not required and not is_unspaced(found[-1]) and (text.endswith("*") or _HASH.fullmatch(found[-1])):
         phrase = Phrase(phrase.terms, prefix=True)
         words[-1] += "*"
-    return Clause(phrase, tuple(words), required)
+    plain = text.strip(_AROUND)
+    is_plain = plain.isalpha() and plain[1:] in (plain[1:].lower(), plain[1:].upper())
+    forms = inflections(words[0]) if is_plain and not required and not phrase.prefix else []
+    return Clause(phrase, tuple(words), required, tuple(Phrase((form,)) for form in forms))
 
 
 def make_phrase(text: str) -> Phrase:

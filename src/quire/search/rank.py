@@ -77,10 +77,16 @@ def max_score(weights: Sequence[float]) -> float:
     return sum(weights) * (K1 + 1)
 
 
-def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0) -> Score:
-    """Return a function that scores a page from the positions of phrases. It runs once a page, so it is lean."""
+def make_scorer(
+    weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0, groups: Sequence[int] = ()
+) -> Score:
+    """Return a function that scores a page from the positions of phrases. It runs once a page, so it is lean.
+
+    With `groups`, a group number for each phrase, only a page with a phrase of every group gets the bonus.
+    """
     start, slope = 1 - B - B / average, B / average  # sizes are stored plus one
     worths = [(number, weight * (K1 + 1)) for number, weight in enumerate(weights) if weight]
+    every = len({groups[number] for number, _ in worths}) if groups else -1
 
     def score(place: ScoredDocument) -> float:
         key = place.rowid & MAX_KEY
@@ -89,7 +95,8 @@ def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: 
         if norm < _SHORTEST:
             norm = _SHORTEST
         locate = place.phrase_locations
-        total = bonus
+        total = 0.0 if groups else bonus
+        found = set()
         for number, worth in worths:
             body, name, description, parts = locate(number)
             if name or description or parts:
@@ -99,7 +106,9 @@ def make_scorer(weights: Sequence[float], sizes: Blocks, average: float, bonus: 
             else:
                 continue
             total += worth * frequency / (frequency + K1)
-        return total
+            if groups:
+                found.add(groups[number])
+        return total + bonus if len(found) == every else total
 
     return score
 
@@ -113,6 +122,8 @@ _LIKE, _LEAST_LIKE = 0.3, 0.2
 """A page with less than this share of the best similarity, or a similarity below this, is not a hit."""
 _BEHIND = 1e-6
 """The factor for the score of a page that comes behind all others."""
+_MAX_FORMED = 8
+"""The number of words of which a partial match may have another form."""
 _FULL = 2.0
 """The bonus of a full match where scores of words and meaning are added."""
 
@@ -217,7 +228,11 @@ def _best(
     index: Index, tier: "_Tier", within: Sequence[Span], limit: int, behind: Collection[int] = ()
 ) -> list[ScoredKey]:
     """Return the best pages of a tier. Pages with only common words are scored only if they can be among them."""
-    worth = _demote(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus), behind)
+    worth = _demote(make_scorer(tier.weights, index.sizes(), tier.average, tier.bonus, tier.groups), behind)
+    if tier.groups:
+        found = index.best(tier.wanted, within, worth, limit)
+        least = tier.bonus * (_BEHIND if behind else 1.0)
+        return [(score, key) for score, key in found if score >= (least if key in behind else tier.bonus)]
     every, some = tier.wanted.every, tier.wanted.some
     weights = dict(zip(some, tier.weights[len(every) :], strict=True)) if some else {}
     order = sorted(some, key=lambda phrase: -weights[phrase])
@@ -244,6 +259,7 @@ class _Tier(NamedTuple):
     bonus: float = 0.0
     share: float = 1.0
     complete: bool = True
+    groups: tuple[int, ...] = ()
 
 
 def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
@@ -254,11 +270,36 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     if query.together and weights.count(query.together):
         yield _Tier(IndexQuery((*every, query.together)), worth, weights.average, 2 * step)
     yield _Tier(IndexQuery(every), worth, weights.average, step)
+    below = step
+    if any(clause.forms for clause in query.clauses):
+        yield _with_forms(weights, query, step)
+        below = step / 2
     partial = _partial(weights, query)
     if partial is not None:
         worth = [weights.of(phrase) for phrase in partial.phrases]
-        share = min(1.0, step / max_score(worth)) if max_score(worth) else 1.0
+        share = min(1.0, below / max_score(worth)) if max_score(worth) else 1.0
         yield _Tier(partial, worth, weights.average, share=share, complete=False)
+
+
+def _with_forms(weights: Weights, query: Query, step: float) -> _Tier:
+    """Return the tier of pages that have every clause or another form of it. A form counts as much as the word.
+
+    The scores are from half a step to a step: behind exact matches, and before partial ones.
+    """
+    clauses = sorted(query.clauses, key=lambda clause: (not clause.forms, weights.count(clause.phrase)))
+    rarest, *others = clauses
+    some = (rarest.phrase, *rarest.forms)
+    every = tuple(clause.phrase for clause in others if not clause.forms)
+    formed = [clause for clause in others if clause.forms]
+    also = tuple(phrase for clause in formed for phrase in (clause.phrase, *clause.forms))
+    wanted = IndexQuery(every, some, also)
+    group = {phrase: n for n, clause in enumerate(query.clauses) for phrase in (*clause.forms, clause.phrase)}
+    worth = [weights.of(query.clauses[group[phrase]].phrase) for phrase in wanted.phrases]
+    if also:  # the phrases of `some` occur twice
+        worth[len(every) : len(every) + len(some)] = [0.0] * len(some)
+    groups = tuple(group[phrase] for phrase in wanted.phrases)
+    most = max_score(worth)
+    return _Tier(wanted, worth, weights.average, most, share=step / (2 * most) if most else 1.0, groups=groups)
 
 
 def _partial(weights: Weights, query: Query) -> IndexQuery | None:
@@ -266,7 +307,11 @@ def _partial(weights: Weights, query: Query) -> IndexQuery | None:
     required = tuple(clause.phrase for clause in query.clauses if clause.required)
     loose = (clause.phrase for clause in query.clauses if not clause.required)
     terms = list(dict.fromkeys(term for phrase in loose for term in _terms(phrase)))
-    some = distinctive_terms(weights, terms) if terms and len(terms) + len(required) > 1 else ()
+    if len(terms) + len(required) < 2:
+        return None
+    formed = [clause for clause in query.clauses if clause.forms][:_MAX_FORMED]
+    terms = list(dict.fromkeys((*terms, *(form for clause in formed for form in clause.forms))))
+    some = distinctive_terms(weights, terms) if terms else ()
     return IndexQuery(required, some) if some else None
 
 

@@ -12,8 +12,9 @@
 
 The work is linear in the text; no term is longer than `MAX_TERM` characters.
 
-`stem` removes English endings: `adopted`, `adopting` and `adoptions` become one word. Only recall uses it, where a
-question and its answer use different forms; `find` is exact. Words of other scripts stay the same.
+`stem` removes English endings of number and tense: `refunds`, `refunded` and `refunding` become one word. Recall
+compares stems. The index has the words as they are, so that names in code match exactly; `find` searches the
+`inflections` of a word in addition.
 """
 
 import re
@@ -213,33 +214,72 @@ _SMALL_TALK: Final = (
 SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
 """A message of only these words asks for nothing."""
 _FORMS: Final = (
-    "go went gone;buy bought;see saw seen;take took taken;get got gotten;make made;give gave given;come came;find"
-    " found;think thought;tell told;feel felt;leave left;bring brought;begin began begun;keep kept;hold held;write"
-    " wrote written;stand stood;hear heard;mean meant;meet met;run ran;pay paid;sit sat;speak spoke spoken;lead"
-    " led;grow grew grown;lose lost;fall fell fallen;send sent;build built;draw drew drawn;break broke broken;spend"
-    " spent;rise rose risen;drive drove driven;wear wore worn;choose chose chosen;win won;teach taught;catch"
-    " caught;fly flew flown;sing sang sung;swim swam swum;eat ate eaten;sell sold;sleep slept;ride rode ridden;know"
-    " knew known;say said;become became;child children;man men;woman women;person people;foot feet;tooth teeth"
+    "go went gone going goes;buy bought;see saw seen;take took taken;get got gotten;make made;give gave given;come"
+    " came;find found;think thought;tell told;feel felt;leave left;bring brought;begin began begun;keep kept;hold"
+    " held;write wrote written;stand stood;hear heard;mean meant;meet met;run ran;pay paid;sit sat;speak spoke"
+    " spoken;lead led;grow grew grown;lose lost;fall fell fallen;send sent;build built;draw drew drawn;break broke"
+    " broken;spend spent;rise rose risen;drive drove driven;wear wore worn;choose chose chosen;win won;teach"
+    " taught;catch caught;fly flew flown;sing sang sung;swim swam swum;eat ate eaten;sell sold;sleep slept;ride rode"
+    " ridden;know knew known;say said;become became;use used using;do done doing;child children;man men;woman"
+    " women;person people;foot feet;tooth teeth"
 )
 _IRREGULAR: Final = {form: forms.split()[0] for forms in _FORMS.split(";") for form in forms.split()[1:]}
 
 
+_FORMS_OF: Final = {forms.split()[0]: forms.split()[1:] for forms in _FORMS.split(";")}
+_SYLLABLE = re.compile("[aeiouy]+[^aeiouy]+")
+_SHORT_END = re.compile("[^aeiouy][aeiouy][^aeiouywx]$")
+"""A short syllable at the end: `hop` and `hope` are different words."""
+
+
 @lru_cache(maxsize=1 << 15)
 def stem(word: str) -> str:
-    """Return the word without its ending."""
-    if not word.isascii() or len(word) < 4:
-        return _IRREGULAR.get(word, word)
-    word = _singular(_IRREGULAR.get(word, word))
-    for ending in ("ing", "ed"):
-        if len(word) > len(ending) + 3 and word.endswith(ending):
-            word = word[: -len(ending)]
-            return word[:-1] if word[-1] == word[-2] and word[-1] not in "lsz" else word
-    return word[:-1] if len(word) > 4 and word.endswith("e") else word
+    """Return an English word without its ending of number or tense. Words of other scripts stay the same."""
+    word = _IRREGULAR.get(word, word)
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return word
+    word = _without_tense(_singular(word))
+    rest = word[:-1]
+    if len(word) < 4 or word[-1] != "e" or rest[-1] == "e":
+        return word
+    syllables = len(_SYLLABLE.findall(rest))
+    return rest if syllables > 1 or (syllables and not _SHORT_END.search(rest)) else word
+
+
+def inflections(word: str) -> list[str]:
+    """Return the other forms of a normalized word that have the same stem: `refund` for `refunds`."""
+    base = stem(word)
+    if not word.isascii() or not word.isalpha() or (len(base) < 3 and base not in _FORMS_OF):
+        return []
+    found = [base, base + "s", *_FORMS_OF.get(base, ())]
+    if base[-1] == "e":
+        found += (base[:-1] + "ed", base[:-1] + "ing", base + "ing")
+    else:
+        found += (base + ending for ending in ("e", "es", "ed", "ing"))
+    if base[-1] == "y":
+        found += (base[:-1] + ending for ending in ("ies", "ied"))
+    if _SHORT_END.search(base):
+        found += (base + base[-1] + ending for ending in ("ed", "ing"))
+    return [form for form in dict.fromkeys(found) if form != word and stem(form) == base]
 
 
 def _singular(word: str) -> str:
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        return word[:-1]
-    return word
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def _without_tense(word: str) -> str:
+    if len(word) > 4 and word.endswith("ied"):
+        return word[:-3] + "y"
+    if word.endswith("eed"):
+        return word[:-1] if _SYLLABLE.search(word[:-3]) else word
+    ending = "ing" if word.endswith("ing") else "ed" if word.endswith("ed") else ""
+    rest = word.removesuffix(ending)
+    if not ending or len(rest) < 3 or not set(rest) & set("aeiouy"):
+        return word
+    if rest.endswith(("at", "bl", "iz")):
+        return rest + "e"
+    if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
+        return rest[:-1]
+    return rest + "e" if len(_SYLLABLE.findall(rest)) == 1 and _SHORT_END.search(rest) else rest
