@@ -11,8 +11,7 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 import quire
-from quire.adapters.openai_agents import QuireSession
-from quire.adapters.openai_agents.items import messages_of
+from quire.adapters.openai_agents import QuireSession, messages_of
 
 BUDGET = 8_000
 LIMIT = 40

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 import quire
 from quire import aio
 from quire.adapters import anthropic, openai
-from quire.adapters.functions import function_tool
+from quire.adapters.turns import function_tool
 from tests.adapters.scripts import calling, results
 from tests.strict_provider import Body, Call, Reply, StrictProvider
 

@@ -24,8 +24,7 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 import quire
-from quire.adapters.openai_agents import QuireSession, function_tools
-from quire.adapters.openai_agents.items import count_unsaved, messages_of
+from quire.adapters.openai_agents import QuireSession, count_unsaved, function_tools, messages_of
 from quire.model.messages import count_message_tokens
 
 set_tracing_disabled(True)

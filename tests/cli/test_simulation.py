@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import quire
 from quire.cli.commands.demo import Question, Side, load_conversation
-from quire.cli.replay.facts import Reach, extract_facts
+from quire.cli.replay.recordings import Reach, extract_facts
 from quire.cli.replay.simulation import WindowRequest, play_calls
 from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter

@@ -7,8 +7,8 @@ import pytest
 
 import quire
 from quire.cli import main
+from quire.cli.commands.view import draw_bar, draw_map
 from quire.cli.terminal import Paint
-from quire.cli.view_map import draw_bar, draw_map
 from quire.view.parts import ViewPart
 from tests.cli.screens import plain, widest
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.search.snippets import SNIPPET_LENGTH, make_snippet
+from quire.search.page_text import SNIPPET_LENGTH, make_snippet
 
 
 @pytest.mark.parametrize("gap", range(SNIPPET_LENGTH - 30, SNIPPET_LENGTH + 5))

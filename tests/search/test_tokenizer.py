@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.search.page_text import CLOSE, OPEN, make_snippet
 from quire.search.query import MAX_QUERY, parse_query
-from quire.search.snippets import CLOSE, OPEN, make_snippet
 from quire.search.tokenizer import MAX_TERM, PART_SEPARATOR, split_terms, stem, tokenize
 from quire.storage.search_protocol import Phrase
 

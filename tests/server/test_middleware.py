@@ -14,8 +14,8 @@ import pytest
 
 import quire.server
 from quire import metrics
+from quire.server.app import AccessMiddleware, Metrics
 from quire.server.http_server import RunningServer
-from quire.server.middleware import AccessMiddleware, Metrics
 from tests.server.conftest import TOKEN, Api, Talk, check_headers
 
 RIGHT, WRONG = "right", "wrong"

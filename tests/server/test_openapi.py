@@ -19,8 +19,7 @@ from schemathesis.python.asgi import HOST
 import quire
 from quire.server import requests
 from quire.server.app import Options, Service
-from quire.server.openapi import describe_api
-from quire.server.routes import ROUTES, Empty, Route
+from quire.server.routes import ROUTES, Empty, Route, describe_api
 from tests.server.conftest import TOKEN, talk_in
 
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}

@@ -20,7 +20,6 @@ from quire.search.find import Filters, Hit, find
 from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.compressed_summaries import read_originals
-from quire.system.public_values import to_page, to_segment, to_text
 from quire.system.rules import (
     Quota,
     charge,
@@ -30,12 +29,13 @@ from quire.system.rules import (
     check_whole_number,
     require_attached,
 )
+from quire.system.tree import to_page, to_segment, to_text
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
 from quire.view.escaping import Escaping, escaping_for
 from quire.view.preamble import context_key
 from quire.view.renderer import ViewFacade
-from quire.view.runs import SPAN, read_span
+from quire.view.sheets import SPAN, read_span
 from quire.windows.window_manager import close_window
 
 T = TypeVar("T")

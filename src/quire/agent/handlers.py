@@ -12,7 +12,7 @@ from quire.model.text import MAX_DESCRIPTION, clean_line, collapse_whitespace
 from quire.search.query import Query, parse_query
 from quire.search.self_search_filter import NOTHING_FOUND
 from quire.search.tokenizer import is_unspaced
-from quire.view.runs import read_span
+from quire.view.sheets import read_span
 from quire.windows.app import LAUNCHER
 from quire.windows.windows import Windows
 

@@ -26,14 +26,13 @@ from quire.model.pages import (
 )
 from quire.model.text import clean_line, indent_lines
 from quire.search.find import Hit
-from quire.search.snippets import CLOSE, OPEN
+from quire.search.page_text import CLOSE, OPEN
 from quire.system.journal import page_before, stored_entry
-from quire.system.public_values import to_page
+from quire.system.tree import to_page
 from quire.view.deferred import DeferredReader
 from quire.view.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
-from quire.view.runs import SPAN, clip_line, draw_run, fit_run_line, read_span
-from quire.view.sheets import Run, Sheets
+from quire.view.sheets import SPAN, Run, Sheets, clip_line, draw_run, fit_run_line, read_span
 
 _DEFAULT_TOKENS = 1_000
 _MIN_TOKENS = 120

@@ -13,11 +13,10 @@ from quire.errors import InvalidValue, NoSuchSegment, short_repr
 from quire.model.clock import check_moment, to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import query_index, read_page
-from quire.search.page_text import DisplayText, is_searchable, read_body, read_display_text
+from quire.search.page_text import OPEN, DisplayText, is_searchable, make_snippet, read_body, read_display_text
 from quire.search.query import Query, Scope, all_segments, parse_query
 from quire.search.rank import NearestPages, RankedPage, demote, rank
 from quire.search.self_search_filter import echo_cache_of
-from quire.search.snippets import OPEN, make_snippet
 from quire.search.tokenizer import WITHOUT_ACCENTS, normalize_text
 from quire.search.vectors import Embedder, try_vectors
 from quire.storage.base import MAX_KEY

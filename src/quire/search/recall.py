@@ -27,11 +27,10 @@ from quire.model.pages import Form
 from quire.model.text import collapse_whitespace, hang_lines
 from quire.search.indexing import query_index, read_page
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
-from quire.search.page_text import is_searchable, read_body
+from quire.search.page_text import CLOSE, OPEN, is_searchable, make_snippet, read_body
 from quire.search.query import Clause, Query, Question, Scope, make_phrase
 from quire.search.rank import rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
-from quire.search.snippets import CLOSE, OPEN, make_snippet
 from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
 from quire.storage.search_protocol import Index

@@ -26,8 +26,8 @@ from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check, check_whole
 from quire.system.journal import Entry, export, history
 from quire.system.json_form import marshal, unmarshal
-from quire.system.public_values import find_folder, list_children, to_page, to_segment, to_text
 from quire.system.rules import check_bool, check_whole_number
+from quire.system.tree import find_folder, list_children, to_page, to_segment, to_text
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
 
 if TYPE_CHECKING:

@@ -44,9 +44,9 @@ from quire.model.text import (
 )
 from quire.providers.originals import read_message
 from quire.system.document_defaults import complete_document
-from quire.system.public_values import to_text
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
+from quire.system.tree import to_text
 
 _STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
 

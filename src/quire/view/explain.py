@@ -23,7 +23,7 @@ from quire.view.draw import shown_pages
 from quire.view.opened import opened_tokens
 from quire.view.options import OPENED_SHARE
 from quire.view.parts import RecalledPage, ShownPage, ViewPart, tokens_by_kind
-from quire.view.runs import SPAN
+from quire.view.sheets import SPAN
 
 _WIDTH = 50
 _PAGE_HEAD = 32

@@ -21,9 +21,8 @@ from quire.core.records import (
 )
 from quire.model.pages import Form, Lifecycle
 from quire.view.draw import PartBuilder
-from quire.view.runs import clip_line, draw_run
 from quire.view.segments import draw_segment, drawn_segments, item_line, segment_head
-from quire.view.sheets import CHUNK, Run, Sheets
+from quire.view.sheets import CHUNK, Run, Sheets, clip_line, draw_run
 
 LINES_SHARE = 0.1
 """The share of the budget for all lines outside the conversation."""

@@ -22,7 +22,7 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
 from quire.view.draw import Node, PartBuilder, block_head, granularity_of
 from quire.view.parts import Granularity, ShownPage, ViewPart
-from quire.view.runs import SPAN, draw_pages_run, fit_run_line
+from quire.view.sheets import SPAN, draw_pages_run, fit_run_line
 
 GATHERED = "More segments"
 MOST_NEW = 16

@@ -21,13 +21,13 @@ import quire
 from quire import Context, DetailPage, Hit, Message, Price, QuireError, View
 from quire.cli.command import argument, command
 from quire.cli.commands.serve import can_serve, serve_inspector
-from quire.cli.replay.facts import Reach, extract_facts, measure_reach
+from quire.cli.commands.view import draw_map
 from quire.cli.replay.pricing import CallTotals
+from quire.cli.replay.recordings import Reach, extract_facts, measure_reach
 from quire.cli.replay.report import CALL_HEAD, print_call
 from quire.cli.replay.simulation import WindowRequest, play_calls, refusing_providers
 from quire.cli.terminal import Narration, Output, Paint, Values, cut, pad, width
 from quire.cli.tree import draw_tree
-from quire.cli.view_map import draw_map
 from quire.windows.apps import Todo
 
 BUDGET = 2_000

@@ -7,7 +7,7 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 from quire import Message, Price, TokenCounter, VocabularyCounter
-from quire.cli.replay.facts import Reach
+from quire.cli.replay.recordings import Reach
 from quire.errors import InvalidValue
 from quire.model.messages import count_message_tokens
 

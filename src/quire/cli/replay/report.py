@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, stack_panels
-from quire.cli.replay.facts import Reach
+from quire.cli.commands.view import draw_bar
 from quire.cli.replay.pricing import CallTotals, Rates
-from quire.cli.replay.recordings import RecordingSet
+from quire.cli.replay.recordings import Reach, RecordingSet
 from quire.cli.replay.simulation import MAX_FACTS, ModelCall, Simulation, StrategyRun
 from quire.cli.replay.strategies import QUIRE, SUMMARY_TOKENS
 from quire.cli.terminal import Narration, Values, count_of, cut, width
-from quire.cli.view_map import draw_bar
 from quire.errors import InvalidValue
 
 _HEAD = ("strategy", "input", "a call", "cached", "cost", "ms", "p95", "illegal", "over", "facts")

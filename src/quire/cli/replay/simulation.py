@@ -7,9 +7,16 @@ from time import perf_counter
 from typing import NamedTuple
 
 from quire import Context, Message, View, check_legal
-from quire.cli.replay.facts import Reach, contains_fact, extract_facts, measure_reach, message_texts
 from quire.cli.replay.pricing import CallTotals, PromptCache, Rates, TokenCounts
-from quire.cli.replay.recordings import Recording, RecordingSet
+from quire.cli.replay.recordings import (
+    Reach,
+    Recording,
+    RecordingSet,
+    contains_fact,
+    extract_facts,
+    measure_reach,
+    message_texts,
+)
 from quire.cli.replay.strategies import NewestMessages, QuireStrategy, Strategy, StrategyKind, StrategySetup
 from quire.errors import IrreducibleFloor
 from quire.model.messages import Provider

@@ -11,7 +11,7 @@ from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.pages import STATES, ContentsPage, Page, PageIndex, Segment, State, page_to_dict, parse_index
 from quire.search.find import Hit
-from quire.search.snippets import CLOSE, OPEN
+from quire.search.page_text import CLOSE, OPEN
 from quire.server import responses
 from quire.server.context_pool import OpenContext
 from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq
