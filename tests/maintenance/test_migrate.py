@@ -15,6 +15,7 @@ from quire import (
     InvalidOperation,
     MemoryStorage,
     NoSuchContext,
+    SQLiteStorage,
     Storage,
     migrate,
 )
@@ -386,3 +387,15 @@ def test_a_system_that_wrote_nothing_moves_to_an_empty_storage() -> None:
     system.add_segment(quire.Segment(id="mem"))
     assert list(target.contexts()) == ["default"]
     assert {family for family in FAMILIES if list(target.scan("default", family))} >= {"segment", "page", "journal"}
+
+
+def test_a_context_that_lost_its_head_is_named_after_the_others_are_copied(tmp_path: Path) -> None:
+    source = SQLiteStorage(tmp_path / "source.db")
+    for name in ("a", "b", "c"):
+        quire.open(source, name).user("hello")
+    source._db.execute("DELETE FROM context WHERE name IN ('a', 'c')")
+    target = MemoryStorage()
+    with pytest.raises(Corrupt, match=r"context with number 1 has records, but no row.* Not copied either: .*number 3"):
+        migrate(source, target)
+    assert list(target.contexts()) == ["b"]
+    migrate(source, target, "b")  # sound, and asked for by its name

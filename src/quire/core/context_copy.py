@@ -16,7 +16,18 @@ from msgspec import Struct
 from quire.core.integrity import RecordCheck, check_records
 from quire.core.records import decode_entry
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, short_repr
-from quire.storage.base import FAMILIES, JOURNAL, Commit, Head, Put, Record, Storage, check_storage, list_contexts
+from quire.storage.base import (
+    FAMILIES,
+    JOURNAL,
+    Commit,
+    Head,
+    Put,
+    Record,
+    Storage,
+    check_storage,
+    find_lost_heads,
+    list_contexts,
+)
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -44,6 +55,7 @@ class _Cursor(Struct, frozen=True, array_like=True):
     key: int
 
 
+_DOCTOR: Final = (Hint("doctor", purpose="to list all damage"),)
 _SKIPPED: Final[dict[type[QuireError], str]] = {
     Corrupt: "damaged",
     InvalidOperation: "refused",
@@ -92,6 +104,9 @@ def copy_contexts(
                 raise
         else:
             records, size = records + done.records, size + done.bytes
+    for lost in find_lost_heads(source) if contexts is None else ():
+        if lost.severity == "error":
+            failures[lost.text] = _Failure("without a head", Corrupt(f"{lost.where}: {lost.text}", *_DOCTOR))
     if failures:
         raise _combine(failures)
     return Progress(context="", phase="done", records=records, bytes=size)

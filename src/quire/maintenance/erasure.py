@@ -13,7 +13,7 @@ from quire.storage.base import (
     Family,
     Remainder,
     Storage,
-    SupportsExamine,
+    find_lost_heads,
     list_contexts,
     no_such_context,
 )
@@ -124,9 +124,8 @@ class _Family:
 
 def _find_headless(storage: Storage) -> Iterator[Remainder]:
     """Yield the records without a head, which may be those of a fork."""
-    for symptom in storage.examine() if isinstance(storage, SupportsExamine) else ():
-        if symptom.code == "head_lost":
-            yield Remainder("unknown", f"{symptom.where}: {symptom.text}")
+    for symptom in find_lost_heads(storage):
+        yield Remainder("unknown", f"{symptom.where}: {symptom.text}")
 
 
 def _find(storage: Storage, name: str) -> HeadRecord | None:

@@ -22,7 +22,7 @@ def migrate(
     Everything is copied: pages, history, vectors. A fork becomes a complete context: it shares nothing in the target.
     A context that cannot be copied does not stop the others; the error names it when all others are copied:
 
-    - `Corrupt`: the context is damaged, or a copied record reads back differently.
+    - `Corrupt`: the context is damaged or has lost its head, or a copied record reads back differently.
     - `InvalidOperation`: the name is taken in the target (by an older copy, unless `replace`), or the source context
       is an unfinished copy.
     - `Conflict`: the context changed during the copy.

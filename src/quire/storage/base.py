@@ -7,7 +7,7 @@ The `Supports…` protocols are optional abilities. A caller checks for one with
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, QuireError, short_repr
+from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
 
 Family = Literal[
     "segment",
@@ -323,6 +323,13 @@ def read_snapshot(storage: Storage, context: str, read: Callable[[Storage], T]) 
 def list_contexts(storage: Storage, after: str = "") -> Iterator[str]:
     """Yield the names of the contexts greater than `after`, without those that hold leases. Streams."""
     return (name for name in storage.contexts(after) if not name.startswith(RESERVED))
+
+
+def find_lost_heads(storage: Storage) -> Iterator[Symptom]:
+    """Yield the records that belong to a context without its head, as far as this role may examine the store."""
+    with suppress(StorageFailure):
+        found = storage.examine() if isinstance(storage, SupportsExamine) else ()
+        yield from (symptom for symptom in found if symptom.code == "head_lost")
 
 
 def sum_orders(orders: Iterable[bytes]) -> tuple[int, int]:
