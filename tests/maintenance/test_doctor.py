@@ -388,3 +388,17 @@ def test_a_flipped_bit_in_a_chinese_term_of_the_index_is_repaired(bit: int, tmp_
     assert codes(doctor(path)) == [("search_damaged", "", False)]
     assert codes(doctor(path, repair=True)) == [("search_damaged", "", True)]
     assert doctor(path).symptoms == ()
+
+
+def test_a_store_that_cannot_be_opened_for_another_reason_is_not_called_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = SQLiteStorage(tmp_path / "store.db")
+    quire.open(storage, "c").user("hello")
+
+    def fail(path: object, **_: object) -> None:
+        raise StorageFailure(f"Cannot open {path}: too many open files.")
+
+    monkeypatch.setattr("quire.maintenance.doctor.storage_at", fail)
+    with pytest.raises(StorageFailure, match="too many open files"):
+        quire.doctor(tmp_path / "store.db")

@@ -151,7 +151,8 @@ def _open(where: StoreLocation, repair: bool) -> tuple[Storage, bool]:
         return storage_at(where, create=False)
     except QuireError as error:
         path = str(where).removeprefix("sqlite:").removeprefix("//")
-        if repair or error.code not in ("storage_failure", "read_only") or not os.path.isfile(path):
+        is_writable = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)
+        if repair or error.code not in ("storage_failure", "read_only") or not os.path.isfile(path) or is_writable:
             raise
         return SQLiteStorage(path, read_only=True), True
 

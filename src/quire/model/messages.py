@@ -74,9 +74,9 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_content(self) -> bool:
         """True if it has anything that can be shown to a model."""
         if isinstance(self.content, str) or self.content is None:
-            return bool(self.tool_calls) or bool(self.content and self.content.strip())
+            return bool(self.tool_calls) or _is_visible(self.content or "")
         return bool(self.tool_calls) or any(
-            part.get("type") != "text" or str(part.get("text", "")).strip() for part in self.content
+            part.get("type") != "text" or _is_visible(str(part.get("text", ""))) for part in self.content
         )
 
     @property
@@ -87,6 +87,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 PER_MESSAGE = 4
 """Tokens that a message costs in addition to its texts. A tool call costs the same."""
+
+
+def _is_visible(text: str) -> bool:
+    """Return whether a text has more than white space. A long text is not copied."""
+    return bool(text) and not text.isspace()
 
 
 def count_message_tokens(message: Message, count: Callable[[str], int]) -> int:
