@@ -91,6 +91,8 @@ def observe(observer: Observer) -> None:
         if observer in _observers:
             return
         if not _originals:
+            for module, _, _ in _PROBES:
+                import_module(module)  # all of them first: a later import would take a wrapped function as the original
             for module, path, wrap in _PROBES:
                 _replace(module, path, wrap)
         _observers = (*_observers, observer)
