@@ -129,7 +129,7 @@ def _texts(message: dict[str, Any]) -> list[str]:
 
 
 @given(st.lists(st.tuples(st.sampled_from("uatnfsho"), baits, lines), min_size=1, max_size=14))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_a_view_has_exactly_the_elements_that_exist(script: list[tuple[str, str, str]]) -> None:
     ctx = context()
     for number, (what, text, line) in enumerate(script):

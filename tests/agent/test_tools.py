@@ -319,7 +319,7 @@ arguments = st.dictionaries(fields, values, max_size=6) | values
     st.sampled_from([tool.name for tool in TOOLS if hasattr(AgentContext, "budget") or tool.name != "budget"]),
     arguments,
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_nothing_raises_out_of_a_call(name: str, sent: Any) -> None:
     ctx = talk()
     tools = tools_of(ctx, manage=True)
@@ -335,7 +335,7 @@ def test_nothing_raises_out_of_a_call(name: str, sent: Any) -> None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_arguments_that_are_no_json_are_told_so(sent: Any) -> None:
     said = tools_of(talk()).call("remove_page", sent)
     assert said.startswith("InvalidValue: ")

@@ -232,7 +232,7 @@ def pair_after(script: list[Step], embedder: Embedder | None = None) -> tuple[Wo
 
 
 @given(steps)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_an_agent_cannot_tell_whether_there_are_private_pages(script: list[Step]) -> None:
     assert list(differences(*pair_after(script))) == []
 

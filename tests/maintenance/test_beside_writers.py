@@ -22,7 +22,7 @@ from tests.servers.s3 import server as s3_server
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 WRITERS = 3
-SECONDS = 2.5
+SECONDS = 1.5
 ROUNDS = 3
 LONG_SECONDS = 150.0
 """Ten minutes over the four backends."""

@@ -181,7 +181,7 @@ def same(left: Any, right: Any) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histories)
 def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(case: tuple[Provider, list[Value]]) -> None:
     provider, history = case
@@ -215,7 +215,7 @@ likely = st.recursive(
 nearly = st.fixed_dictionaries({"role": words, "content": likely}, optional={"tool_calls": likely, "type": words})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(nearly | likely, max_size=3) | likely)
 def test_nothing_that_looks_like_json_breaks_anything(value: Any) -> None:
     try:

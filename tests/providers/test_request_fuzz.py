@@ -58,7 +58,7 @@ def check_view(view: quire.View) -> None:
     assert check_legal(view.anthropic(cache=True), "anthropic") == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histories.map(lambda case: case[1]) | odd | mixed, st.booleans())
 def test_every_form_of_any_conversation_is_legal(history: list[Value], asked: bool) -> None:
     ctx = quire.open("memory:")
@@ -86,7 +86,7 @@ NOT_HERE = {"no prefill", "thinking not changed", "thinking bound to prefix"}
 """Rules for a request that asks for an answer, and for thinking that the provider made itself."""
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(odd)
 def test_the_strict_provider_accepts_every_form(history: list[Value]) -> None:
     ctx = quire.open("memory:")
@@ -104,7 +104,7 @@ def test_the_strict_provider_accepts_every_form(history: list[Value]) -> None:
                 assert rule.check(Request(api, {"model": "m", **body}, frozenset()), State()) is None, rule.name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(histories | odd.map(lambda history: (None, history)), st.sampled_from(PROVIDERS))
 def test_the_form_of_a_prefix_is_a_prefix_of_the_form(
     case: tuple[Provider | None, list[Value]], provider: Provider

@@ -78,7 +78,7 @@ def fill(books: list[ContextSystem], seed: int, pages: int) -> None:
             made.create_detail_page(name, about, text, "mem-0")
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), pages=st.integers(0, 40))
 def test_every_backend_gives_the_same_order_and_scores(tmp_path_factory: Any, seed: int, pages: int) -> None:
     chance = random.Random(seed)
@@ -89,7 +89,7 @@ def test_every_backend_gives_the_same_order_and_scores(tmp_path_factory: Any, se
             assert answers[0] == answers[1] == answers[2], query
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 @pytest.mark.parametrize("kind", LONG)
 def test_every_page_is_found_by_a_rare_word_of_its_own(tmp_path_factory: Any, kind: str, seed: int) -> None:
@@ -281,7 +281,7 @@ def test_roles_and_the_way_to_a_page() -> None:
     assert (ctx.find("zq")[0].path, ctx.find("zq")[0].lifecycle) == ((), Lifecycle.COLD_ARCHIVED)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
 @pytest.mark.parametrize("kind", LONG)
 def test_private_pages_change_nothing_for_an_agent(tmp_path_factory: Any, kind: str, seed: int) -> None:

@@ -19,7 +19,7 @@ WORDS = [
 ]
 
 
-STATES, LONG = 3_000, 1_000_000
+STATES, LONG = 2_000, 1_000_000
 SHARDS = 8
 STEPS, FEWER = 30, 15
 """The steps of a walk. In the usual run two of three have fewer: a state after many steps costs more, and more walks

@@ -186,7 +186,7 @@ def windows_of(view: View) -> list[ElementTree.Element]:
 
 TestInterleaving = Interleaving.TestCase
 TestInterleaving.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
