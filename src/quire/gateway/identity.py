@@ -6,15 +6,17 @@ thinking. A *line* is a known transcript. A request continues a line, repeats it
 """
 
 import re
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from quire.gateway.routing import Protocol
-from quire.gateway.spans import span_digest
+from quire.gateway.spans import split_array
 from quire.providers.responses import is_by_assistant, is_call_output
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -37,7 +39,8 @@ _IGNORED_FIELDS = frozenset(
     }
 )
 _THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking"})
-_CACHED_ITEMS = 50_000
+_SESSIONS = 32
+_CACHED_BYTES = 64 << 20
 _LAST_TURN = 2  # a message and the reply to it
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -72,28 +75,71 @@ def _session_in(metadata: bytes) -> bytes | None:
     return (found[1] or found[2]) if found else None
 
 
+class _Transcript(NamedTuple):
+    """The last array of a session: its bytes, its items, and where each of them ends."""
+
+    array: bytes
+    items: list[Item]
+    ends: list[int]
+
+    def count_common(self, array: bytes) -> int:
+        """Return how many items at the beginning have the same bytes, at the same places, in another array."""
+        low, high, step = 0, len(self.ends), 1
+        probe = high  # most clients change the last items only
+        while low < high:
+            if array.startswith(self.array[: self.ends[probe - 1]]):
+                low = probe
+            else:
+                high, step = probe - 1, 2 * step
+            probe = max(high - step + 1, (low + high + 1) // 2)
+        return low
+
+
 class ItemReader:
-    """Reads items. An item with known bytes is not decoded again."""
+    """Reads the items of transcripts. What an earlier request of the same session had is not decoded again."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[bytes, Role]] = {}
+        self._last: OrderedDict[str, _Transcript] = OrderedDict()
+        self._lock = Lock()
 
-    def read(self, spans: Sequence[bytes], protocol: Protocol) -> list[Item]:
-        """Return the items of a transcript. Raise `ValueError` if one of them is not an object."""
-        items = []
-        for raw in spans:
-            digest = span_digest(raw)
-            found = self._known.get(digest)
-            if found is None:
-                value = msgspec.json.decode(raw)
-                if not isinstance(value, dict):
-                    raise ValueError("An item is not an object.")
-                found = hash_item(value), _role_of(value, protocol)
-                if len(self._known) >= _CACHED_ITEMS:
-                    self._known.clear()
-                self._known[digest] = found
-            items.append(Item(raw, *found))
-        return items
+    def read(self, array: bytes, protocol: Protocol, session: str) -> list[Item]:
+        """Return the items of a transcript. Raise `ValueError` if it is no array, or one of them is not an object."""
+        key = f"{protocol} {session}"
+        with self._lock:
+            known = self._last.get(key, _NOTHING)
+        count = known.count_common(array)
+        end = known.ends[count - 1] if count else 0
+        rest = array[end:]
+        if count and rest.startswith(b","):
+            rest = b"[" + rest[1:]
+        elif count and rest.strip() == b"]":
+            rest = b"[]"
+        elif count:  # a space before the comma
+            count, end, rest = 0, 0, array
+        items, ends = known.items[:count], known.ends[:count]
+        for raw in split_array(rest):
+            value = msgspec.json.decode(raw)
+            if not isinstance(value, dict):
+                raise ValueError("An item is not an object.")
+            end = array.index(raw, end) + len(raw)
+            items.append(Item(raw, hash_item(value), _role_of(value, protocol)))
+            ends.append(end)
+        if count or len(array) >= len(known.array):  # a short side call does not replace a long transcript
+            self._keep(key, _Transcript(array, items, ends))
+        return list(items)
+
+    def _keep(self, key: str, transcript: _Transcript) -> None:
+        with self._lock:
+            self._last[key] = transcript
+            self._last.move_to_end(key)
+            while len(self._last) > _SESSIONS or self._size() > _CACHED_BYTES:
+                self._last.popitem(last=False)
+
+    def _size(self) -> int:
+        return sum(len(known.array) for known in self._last.values())
+
+
+_NOTHING = _Transcript(b"", [], [])
 
 
 def hash_item(value: Mapping[str, Any]) -> bytes:
@@ -209,16 +255,20 @@ class Relation(NamedTuple):
     common: int
 
 
+def _count_common(hashes: list[bytes], known: Sequence[bytes]) -> int:
+    """Return how many hashes at the beginning are the same."""
+    if hashes == known[: len(hashes)]:
+        return len(hashes)
+    return next(n for n, (one, other) in enumerate(zip(hashes, known, strict=False)) if one != other)
+
+
 def compare(items: Sequence[Item], line: Known, *, is_anonymous: bool = False) -> Relation:
     """Return how a transcript relates to a line.
 
     In anonymous sessions different conversations may begin alike, so another end is a branch and no rewrite.
     """
     length = len(line.hashes)
-    common = next(
-        (n for n, (item, known) in enumerate(zip(items, line.hashes, strict=False)) if item.hash != known),
-        min(len(items), length),
-    )
+    common = _count_common([item.hash for item in items[:length]], line.hashes)
     rest, fresh = line.roles[common:], items[common:]
     if not fresh and common and all(role == "assistant" for role in rest):
         return Relation("retry", common)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +31,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _MAX_REPLY = 32 << 20
 _THREADS = 4
 _REWRITE_SECONDS = 20.0
+_MARK = b"x-quire-gateway-"
+"""Begins the option of the Connection header that tells the next gateway about this one."""
+_LOOP = Refusal(
+    HTTPStatus.LOOP_DETECTED,
+    "gateway_loop",
+    "The upstream of this gateway leads back to it: name the provider instead.",
+)
 _log = logging.getLogger("quire.gateway")
 
 
@@ -63,6 +71,8 @@ class Gateway:
         self._rewriter = Rewriter(sessions)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="quire-gateway-fold")
         self._tokens = TokenPaths(options.tokens)
+        self._mark = _MARK + token_hex(8).encode()
+        self._is_second = False
         self._access = AccessCheck(options.host, options.hosts, None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,17 +117,30 @@ class Gateway:
         if route.path.startswith(b"/quire/"):
             await self._answer_own(route, send)
             return
+        passed = _find_gateways(headers)
+        if self._mark in passed:
+            await _refuse(_LOOP, send)
+            return
         body = await self._read_body(receive) if _has_body(headers) else b""
         upstream = self.upstreams[route.upstream]
         request = Outgoing(
             upstream,
             scope["method"].encode(),
             upstream.address.target(route.path, scope["query_string"]),
-            without_hop_by_hop(headers, b"host"),
+            [*without_hop_by_hop(headers, b"host"), (b"connection", b", ".join([*passed, self._mark]))],
             body,
         )
-        work = self._exchange(request, _to_call(route, headers, body), send)
+        call = None if passed else _to_call(route, headers, body)
+        if passed:
+            self._note_second()
+        work = self._exchange(request, call, _add_header(send, b"second") if passed else send)
         await _until_gone(work, receive if isinstance(body, bytes) else None)
+
+    def _note_second(self) -> None:
+        """Say once that another gateway is in front of this one."""
+        if not self._is_second:
+            _log.warning("Another gateway of quire sends its requests here: they are passed on and not recorded.")
+        self._is_second = True
 
     async def _exchange(self, request: "Outgoing", call: Call | None, send: Send) -> None:
         """Send a request and relay the response. In the mode `fold`, it may be rewritten, and sent once more."""
@@ -251,6 +274,27 @@ class Outgoing(NamedTuple):
             return await self.upstream.send(self.method, self.target, self.headers, self.body)
         headers = [(name, value) for name, value in self.headers if name != b"content-encoding"]
         return await self.upstream.send(self.method, self.target, headers, body)
+
+
+def _find_gateways(headers: Headers) -> list[bytes]:
+    """Return the marks of the gateways that a request came through.
+
+    They are options of the Connection header, which belongs to one connection: what the provider reads is unchanged.
+    """
+    values = b",".join(value for name, value in headers if name == b"connection")
+    options = (part.strip().lower() for part in values.split(b","))
+    return [option for option in options if option.startswith(_MARK)]
+
+
+def _add_header(send: Send, value: bytes) -> Send:
+    """Return a `send` that adds the header `x-quire` to the response."""
+
+    async def add(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"x-quire", value)]}
+        await send(message)
+
+    return add
 
 
 async def _iterate(body: bytes) -> AsyncIterator[bytes]:

@@ -23,7 +23,7 @@ from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compar
 from quire.gateway.line import Line
 from quire.gateway.replies import read_reply
 from quire.gateway.routing import Protocol, UpstreamName
-from quire.gateway.spans import Spans, split_request
+from quire.gateway.spans import Spans, has_type, split_request
 from quire.library import Library
 from quire.model.tokens import VocabularyCounter
 from quire.view.options import CompressionConfig
@@ -38,6 +38,7 @@ _LINES_OF_KEY = 16
 _WAITING_BYTES = 64 << 20
 _JOB_BYTES = 4_096
 _MAX_DECODED = 256 << 20
+_START_BYTES = 200
 _OK = 200
 _log = logging.getLogger("quire.gateway")
 
@@ -91,6 +92,12 @@ class Call:
     def session(self) -> str:
         """The name that the client gives its session."""
         return find_session(self.headers, self.spans.metadata if self.spans else b"")
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the request has tools. Codex sends them as the first item of its input."""
+        is_listed = self.spans is not None and self.spans.lists_tools
+        return is_listed or any(has_type(item.raw, "additional_tools") for item in self.items[:1])
 
     @property
     def is_anonymous(self) -> bool:
@@ -233,7 +240,7 @@ class Sessions:
         if call.spans is None:
             return False
         try:
-            call.items = self._reader.read(call.spans.items, call.protocol)
+            call.items = self._reader.read(call.spans.array, call.protocol, _reading_key(call))
         except (ValueError, RecursionError):
             return False
         call.prompts = count_prompts(call.items)
@@ -265,7 +272,7 @@ class Sessions:
         """Return what a transcript is that no line begins with."""
         is_named = b"x-quire-session" in call.headers and not lines
         has_reply = any(item.role == "assistant" for item in call.transcript)
-        if not (call.spans and call.spans.has_tools) and not has_reply and not is_named:
+        if not call.has_tools and not has_reply and not is_named:
             return Match("side", None)
         if not lines or call.is_anonymous:
             return Match("new", None)
@@ -389,6 +396,12 @@ class Sessions:
             if len(self._locks) > 100 * _OPEN_LINES:
                 self._locks.clear()  # a lock in use stays with its user; sessions change their lines seldom at once
             return self._locks.setdefault(call.base, RLock())
+
+
+def _reading_key(call: Call) -> str:
+    """Return a key of the transcripts that have most items in common with that of a call."""
+    start = call.spans.array[:_START_BYTES].hex() if call.is_anonymous and call.spans else ""
+    return f"{call.namespace} {call.session} {start}"
 
 
 def learn_usage(call: Call, response: dict[str, Any]) -> None:

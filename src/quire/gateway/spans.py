@@ -1,7 +1,6 @@
 """The message array of a request as raw spans: taken apart and put together without changing the bytes of its items."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,10 +32,9 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Spans(NamedTuple):
-    """A request in spans: the array and its items, and the raw values of other fields (b"" if they are missing)."""
+    """A request in spans: the array of items, and the raw values of other fields (b"" if they are missing)."""
 
     array: bytes
-    items: list[bytes]
     system: bytes
     tools: bytes
     model: str
@@ -49,10 +47,9 @@ class Spans(NamedTuple):
         return b'"enabled"' in self.thinking
 
     @property
-    def has_tools(self) -> bool:
-        """Whether the request has tools. Codex sends them as the first item of its input."""
-        is_listed = len(self.tools.strip(b"[] \r\n\t")) > 0 and self.tools != b"null"
-        return is_listed or any(_block_type(Raw(item)) == "additional_tools" for item in self.items[:1])
+    def lists_tools(self) -> bool:
+        """Whether the request has a list of tools that is not empty."""
+        return len(self.tools.strip(b"[] \r\n\t")) > 0 and self.tools != b"null"
 
 
 def split_request(body: bytes, protocol: Protocol) -> Spans | None:
@@ -60,7 +57,6 @@ def split_request(body: bytes, protocol: Protocol) -> Spans | None:
     try:
         found = _decode_body(body)
         array = bytes(found.input if protocol == "responses" else found.messages)  # type: ignore[arg-type]
-        items = [bytes(item) for item in _decode_items(array)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
         return None
     if _value(found.previous_response_id) or _value(found.conversation):
@@ -69,7 +65,6 @@ def split_request(body: bytes, protocol: Protocol) -> Spans | None:
     model = _value(found.model)
     return Spans(
         array,
-        items,
         _bytes(system),
         _bytes(found.tools),
         model if isinstance(model, str) else "",
@@ -101,9 +96,17 @@ def replace_array(body: bytes, spans: Spans, items: Sequence[bytes], protocol: P
     return changed if same else None
 
 
-def span_digest(raw: bytes) -> bytes:
-    """Return a digest of the bytes of an item."""
-    return blake2b(raw, digest_size=16).digest()
+def split_array(array: bytes) -> list[bytes]:
+    """Return the items of an array as raw spans. Raise `ValueError` if it is no array."""
+    try:
+        return [bytes(item) for item in _decode_items(array)]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def has_type(raw: bytes, name: str) -> bool:
+    """Return whether an item has this type."""
+    return _block_type(Raw(raw)) == name
 
 
 def content_blocks(raw: bytes) -> list[tuple[str, bytes]] | None:
