@@ -168,11 +168,12 @@ class Driver:
         return {"anthropic": tools.anthropic, "chat": tools.openai, "responses": tools.responses}[api]()
 
     def _measure(self, view: quire.View, request: Request) -> None:
-        """Compare the view with the budget and with the capacity of the notes."""
+        """Compare the view with the budget, and its notes with their capacity; recalled notes only count to the budget."""
         counted = count_request(request)
         if max(view.tokens, counted) > self.budget:
             self._exceed("budget", self.budget, view.tokens, counted)
-        notes = sum(page.tokens for page in view.pages if page.index.startswith("mem-"))
+        shown = [page for part in view.parts if part.kind != "recalled" for page in part.pages]
+        notes = sum(page.tokens for page in shown if page.index.startswith("mem-"))
         if self.capacity and notes > self.capacity:
             self._exceed("capacity of mem", self.capacity, notes, notes)
 
