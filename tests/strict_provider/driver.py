@@ -168,7 +168,7 @@ class Driver:
         return {"anthropic": tools.anthropic, "chat": tools.openai, "responses": tools.responses}[api]()
 
     def _measure(self, view: quire.View, request: Request) -> None:
-        """Compare the view with the budget, and its notes with their capacity; recalled notes only count to the budget."""
+        """Compare the view with the budget, and its notes with their capacity; recalled notes do not count there."""
         counted = count_request(request)
         if max(view.tokens, counted) > self.budget:
             self._exceed("budget", self.budget, view.tokens, counted)
