@@ -250,13 +250,16 @@ class Sheets:
         state, stored = self._state, self._stored
         if not self._is_built or not isinstance(stored, SheetState) or stored.version > state.version:
             return None
+        conversation, changed = state.conversation(), state.pages_changed_since(stored.version)
+        if changed is not None and all(segment_number(key) == conversation for key in changed):
+            return {}
         places: Places = {}
         keys: set[int] = set()
         for _, entry in read_entries(state, stored.version + 1):
             if entry.operation == PURGE:  # it does not tell where the pages were
                 return None
             for touched in entry.touched:
-                if touched.family == PAGE_CODE and segment_number(touched.key) != state.conversation():
+                if touched.family == PAGE_CODE and segment_number(touched.key) != conversation:
                     keys.add(touched.key)
                     if touched.group is not None and not touched.group & COLD_GROUP:
                         places.setdefault(touched.group, set()).add((touched.order, touched.key))

@@ -142,7 +142,7 @@ class BudgetFitter:
 
     def sheet_writes(self) -> list[Write]:
         """Return the writes that store the sheets of this layout."""
-        return self._layout.sheets.writes() if self._layout is not None and self.plan.layouts else []
+        return self._layout.sheets.writes() if self._layout is not None else []
 
     def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
