@@ -242,3 +242,16 @@ originals = st.recursive(
 def test_an_original_is_given_back_as_it_was(original: Value, content: Any) -> None:
     message = keep_original(Message(role="user", content=content), original, None)
     assert same(restore_original(message), original)
+
+
+@given(st.sampled_from(["user", "assistant", "system", "tool", "developer", "nobody"]), st.text(max_size=20))
+def test_a_single_message_is_read_like_one_of_a_list(role: str, text: str) -> None:
+    message = {"role": role, "content": text}
+
+    def read(value: object) -> object:
+        try:
+            return parse(value)
+        except QuireError as error:
+            return error.code
+
+    assert read(message) == read([message])

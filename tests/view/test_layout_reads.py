@@ -89,3 +89,17 @@ def test_a_view_reads_what_it_shows(kind: str, budget: int, request: pytest.Fixt
     assert max(between) <= BETWEEN_FOLDS
     assert max(with_page) <= WITH_A_PAGE
     assert max(folds) <= AT_A_FOLD
+
+
+def test_a_fold_reads_as_much_after_many_folds_as_after_a_few() -> None:
+    storage = CountingStorage()
+    ctx = quire.open(storage, "c", budget=2_000)
+    ctx.pages.create_detail_page("note", "", "text", "mem-0")
+    reads = []
+    for number in range(600):
+        ctx.user(f"message {number}: " + "word " * 60)
+        storage.read = 0
+        if ctx.render().fold is not None:
+            reads.append(storage.read)
+    assert len(reads) > 20
+    assert sum(reads[-5:]) <= 2 * sum(reads[3:8]) + 50, reads

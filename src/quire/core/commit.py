@@ -125,12 +125,14 @@ class Changes:
 
     def _count(self) -> Counts:
         """Return the number of records after these changes."""
-        old = self._state.counts()
-        known = {key for key in self._plan.notes if key < CHECKPOINTS} - set(old.notes)
-        checkpoints = [key for key in self._plan.notes if key >= CHECKPOINTS and self._state.note(key) is None]
+        old, notes = self._state.counts(), self._plan.notes
         pages = [*old.pages, *[0] * (len(self._plan.counters) - len(old.pages))]
         for key in self._new_pages:
             pages[segment_number(key)] += 1
+        if not notes and not self.pins:  # the usual case
+            return Counts(old.first_entry, tuple(pages), old.pins, old.notes, old.checkpoints)
+        known = {key for key in notes if key < CHECKPOINTS} - set(old.notes)
+        checkpoints = [key for key in notes if key >= CHECKPOINTS and self._state.note(key) is None]
         return Counts(
             first_entry=old.first_entry,
             pages=tuple(pages),
@@ -142,9 +144,11 @@ class Changes:
     def _defer(self) -> None:
         """Store new deferred changes and delete those that this plan applies."""
         known = self._state.deferred_changes()
+        if not known and not self._plan.is_deferred:
+            return
         self.deferred = find_deferred_changes(self._plan, known)
         applied = sum(change is None for change in self.deferred.values())
-        self.deferred_count = len(known.keys() | self.deferred.keys()) - applied if known or self.deferred else 0
+        self.deferred_count = len(known.keys() | self.deferred.keys()) - applied
         for key, change in self.deferred.items():
             self.writes.append(
                 Delete(ANCHOR, key) if change is None else Put(ANCHOR, key, encode_record(key, change, self._mark))
@@ -159,6 +163,9 @@ class Changes:
                 layout = known.get(segment_number(key))
                 if layout is not None and page_number(key) < layout.next and self._changes_layout(key):
                     self.layouts[segment_number(key)] = None
+        if not self.layouts:
+            self.layout_count = len(known)
+            return
         for number, layout in self.layouts.items():
             value = b"" if layout is None else encode_record(number, layout, self._mark)
             self.writes.append(Put(LAYOUT, number, value) if value else Delete(LAYOUT, number))

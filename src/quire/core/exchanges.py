@@ -93,6 +93,8 @@ def clear_stale_chapters(plan: Plan) -> None:
 
     A chapter is renamed after what it still holds and has no summary until the next fold. An empty chapter is removed.
     """
+    if plan.pages.keys() <= plan.new_keys:
+        return
     changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
     for page in [old for key, now in changed for old in _changed_page(plan, key, now)]:
         now = plan.page(page.key)

@@ -3,8 +3,8 @@
 `State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final, NamedTuple
 
@@ -50,6 +50,57 @@ class Folder(NamedTuple):
 
 
 EMPTY_FOLDER: Final = Folder(Tally(), None)
+LONGEST_ROW: Final = 256
+_MOST_ROWS: Final = 64
+
+
+class FolderRows:
+    """All children of some folders in order, kept in memory: a fold reads the same folders again and again."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[PageRecord]] = {}
+
+    def members(self, folder: int, after: Slot | None, *, reverse: bool) -> Iterable[PageRecord] | None:
+        """Return the children of a folder before or after a place, in this direction; None if they are not kept."""
+        row = self._rows.get(folder)
+        if row is None or after is None:
+            return row if row is None or not reverse else reversed(row)
+        if reverse:
+            return reversed(row[: bisect_left(row, after, key=slot_of)])
+        return row[bisect_right(row, after, key=slot_of) :]
+
+    def keep(self, folder: int, row: list[PageRecord]) -> None:
+        """Keep all children of a folder, unless they are many."""
+        if len(row) <= LONGEST_ROW:
+            self._rows[folder] = row
+            if len(self._rows) > _MOST_ROWS:
+                del self._rows[next(iter(self._rows))]
+
+    def clear(self) -> None:
+        """Drop all rows."""
+        self._rows.clear()
+
+    def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
+        """Update the rows in which a commit changed pages. All children of a new folder are among these pages."""
+        changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
+        for page in pages.values():
+            if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
+                changed.setdefault(page.parent, []).append(page)
+        for folder, found in changed.items():
+            own = pages.get(folder)
+            row = [] if isinstance(own, PageRecord) and own.header.born == version else self._rows.pop(folder, None)
+            if row is None:
+                continue
+            if len(pages) == len(found) == 1 and row and _is_at_end(row[-1], found[0], version):
+                self.keep(folder, [*(row[:-1] if row[-1].key == found[0].key else row), *found])
+            else:
+                left = (page for page in row if page.key not in pages)
+                self.keep(folder, sorted([*left, *found], key=slot_of))
+
+
+def _is_at_end(last: PageRecord, page: PageRecord, version: int) -> bool:
+    """Return whether a page is new at the end of a row, or is still its last one."""
+    return slot_of(last) <= slot_of(page) and (page.header.born == version or page.key == last.key)
 
 
 Gap = tuple[int, int]

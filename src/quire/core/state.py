@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
 from quire.core.loading import load_context
-from quire.core.reader import Folder, Numbering, Reader, Slot, numbers_used_up
+from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
@@ -116,13 +116,13 @@ class State(Reader):
         self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
         self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
         self._pinned_pages: dict[int, PageRecord] = {}  # never evicted
+        self._rows = FolderRows()
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
         self._new_messages: Mapping[int, tuple[MessageRecord, int]] = {}  # of the last commit, with their sizes
         self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
         self._deferred: dict[int, DeferredChange] | None = None
         self._layouts: dict[int, LayoutRecord] | None = None
-        self._hiders: dict[int, str] = {}
-        """Who made the entries that hid pages."""
+        self._hiders: dict[int, str] = {}  # who made the entries that hid pages
         self.settled_version = self.version
         """The last version at which a deferred change was applied, as far as this handle knows."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
@@ -138,8 +138,7 @@ class State(Reader):
         """The number of children of folders of which no child is missing."""
         self.whole_segments: set[int] = set()
         """Segments of which no page is missing."""
-        self._read_segments: set[int] = set()
-        """Segments of which all pages were read and are in their places."""
+        self._read_segments: set[int] = set()  # of which all pages were read and are in their places
 
     @property
     def counters(self) -> Sequence[Counter]:
@@ -184,14 +183,20 @@ class State(Reader):
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
     ) -> Iterator[PageRecord]:
-        if not cold and self.child_counts.get(folder) == 0:
-            return
+        if not cold:
+            kept = () if self.child_counts.get(folder) == 0 else self._rows.members(folder, after, reverse=reverse)
+            if kept is not None:
+                yield from kept
+                return
         group = folder | COLD_GROUP if cold else folder
         version, count = self.version, 0
+        row: list[PageRecord] = []
         for record in self.near.members(self.context, PAGE, group, after=after, reverse=reverse):
             count += 1
             page = self._decode_page(record)
             if isinstance(page, PageRecord):
+                if count <= LONGEST_ROW:
+                    row.append(page)
                 yield page
         if after is not None or cold or version != self.version:
             return
@@ -199,6 +204,8 @@ class State(Reader):
             missing.check_children(self, folder, count)
         if not count and not page_number(folder):
             missing.check_root(self, folder)
+        if len(row) == count:
+            self._rows.keep(folder, row[::-1] if reverse else row)
 
     def check_folder(self, key: int) -> None:
         if key not in self.child_counts:
@@ -443,11 +450,13 @@ class State(Reader):
 
     def evict(self, key: int) -> None:
         """Drop a page and its body from memory."""
+        self._rows.clear()
         self._drop_body(self._pages.pop(key, None) or self._pinned_pages.pop(key, None))
         self._folders.pop(key, None)
 
     def evict_lru(self, keep: int) -> int:
         """Drop the least recently used pages until `keep` are left; return how many were dropped."""
+        self._rows.clear()
         before = len(self._pages)
         self._trim_pages(keep)
         return before - len(self._pages)
@@ -501,7 +510,8 @@ class State(Reader):
         self._take_pages(version, pages, folders)
         if pins or moved:
             self._above_pins = None
-            self._take_pins(pins)
+            if self._pins is not None:
+                self._pins = (self._pins | pins.keys()) - {key for key, pinned in pins.items() if not pinned}
 
     def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():
@@ -510,16 +520,12 @@ class State(Reader):
             is_new = isinstance(page, PageRecord) and page.header.born == version
             if is_new or key in self.child_counts:
                 self.child_counts[key] = folder.tally.children
+        self._rows.follow(version, pages, folders)
         conversation = self.conversation()
         for key, page in pages.items():
             self._keep_page(key, page)
             if segment_number(key) == conversation:
                 self._follow_waiting(version, page)
-
-    def _take_pins(self, pins: Mapping[int, bool]) -> None:
-        if self._pins is not None:
-            for key, pinned in pins.items():
-                (self._pins.add if pinned else self._pins.discard)(key)
 
     def _take_deferred(self, version: int, deferred: Mapping[int, DeferredChange | None]) -> None:
         known = dict(self.deferred_changes())

@@ -7,12 +7,13 @@ to be sent: names and ids that a provider refuses are spelled differently.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from msgspec import structs
 
 from quire.model.clock import take_time
-from quire.model.messages import Message, Provider
+from quire.model.messages import Message, Provider, Role
 from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
 from quire.providers.legal_form import make_legal
@@ -30,6 +31,7 @@ _PARSERS: Mapping[Provider, Parser] = {
     "responses": responses.parse,
     "anthropic": anthropic.parse,
 }
+_PLAIN_ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant"}
 _FORMATS: Mapping[str, Callable[[Sequence[Message]], list[dict[str, Any]]]] = {
     "openai": openai.format,
     "responses": responses.format,
@@ -47,9 +49,13 @@ def parse(value: object, provider: Provider | None = None) -> list[Message]:
     given = _check_provider(provider)
     if isinstance(value, list | tuple):
         entries = [entry for n, inner in enumerate(value) for entry in _entries(inner, f"messages[{n}]", given)]
+    elif given is None and (plain := _read_plain(value)) is not None:
+        return [plain]
     else:
         entries = _entries(value, "message", given)
     detected = [(_provider(entry), entry) for entry in entries]
+    if len(detected) == 1:  # the usual case
+        return list(_parser_of(entries[0], detected[0][0] or "openai")(entries))
     first = next((provider for provider, _ in detected if provider), None)
     return list(_messages(detected, first or "openai"))
 
@@ -101,6 +107,17 @@ def _check_provider(provider: Provider | None) -> Provider | None:
     return provider
 
 
+def _read_plain(value: object) -> Message | None:
+    """Return the message of a dict with only a role and an ASCII text, the usual one; None for any other value."""
+    if type(value) is not dict or len(value) != 2:
+        return None
+    role, text = value.get("role"), value.get("content")
+    known = _PLAIN_ROLES.get(role) if type(role) is str else None
+    if known is None or type(text) is not str or not text.isascii():
+        return None
+    return Message(role=known, content=text)
+
+
 def _entries(value: object, place: str, given: Provider | None) -> list[Entry]:
     if isinstance(value, Message):
         return [Entry(place, read_message(value, place), {}, value.origin)]
@@ -147,14 +164,20 @@ def _provider(entry: Entry) -> Provider | None:
 
 def _messages(detected: Iterable[tuple[Provider | None, Entry]], provider: Provider) -> Iterator[Message]:
     """Yield the messages of the entries. An entry without a provider is read like the one before it."""
-
-    def parser_of(pair: tuple[Provider | None, Entry]) -> Parser:
-        nonlocal provider
-        provider = pair[0] or provider
-        return _parse_own if isinstance(pair[1].value, Message) else _PARSERS[provider]
-
-    for parse_entries, pairs in groupby(detected, key=parser_of):
+    for parse_entries, pairs in groupby(_with_parsers(detected, provider), key=itemgetter(0)):
         yield from parse_entries(entry for _, entry in pairs)
+
+
+def _with_parsers(
+    detected: Iterable[tuple[Provider | None, Entry]], provider: Provider
+) -> Iterator[tuple[Parser, Entry]]:
+    for found, entry in detected:
+        provider = found or provider
+        yield _parser_of(entry, provider), entry
+
+
+def _parser_of(entry: Entry, provider: Provider) -> Parser:
+    return _parse_own if isinstance(entry.value, Message) else _PARSERS[provider]
 
 
 def _parse_own(entries: Iterable[Entry]) -> Iterator[Message]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ PartKind = Literal[
     "system", "preamble", "segment", "folded", "opening", "exchange", "note", "opened", "window", "budget", "recalled"
 ]
 _CACHE_BYTES = 1 << 23
+_tokens_of = attrgetter("tokens")
 
 
 class FactAccount(NamedTuple):
@@ -133,7 +134,7 @@ class ViewPart:
     The part of an exchange may have the `reply` in it. It has no thinking; `bare` is this part for the one that has.
     """
 
-    __slots__ = ("_anthropic", "_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
+    __slots__ = ("_anthropic", "_digest", "_is_flat", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
 
     def __init__(
         self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
@@ -146,6 +147,7 @@ class ViewPart:
         self.bare: ViewPart | None = None
         self._digest = b""
         self._openai: list[dict[str, Any]] | None = None
+        self._is_flat: bool | None = None
         self._anthropic: list[dict[str, Any] | None] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
@@ -177,6 +179,16 @@ class ViewPart:
             self._openai = format_request(self.messages, "openai")
         return self._openai
 
+    def copy_openai(self) -> list[dict[str, Any]]:
+        """Return the messages in OpenAI's form as new values."""
+        values = self.openai()
+        if self._is_flat is None:
+            self._is_flat = all(type(inner) is str for value in values for inner in value.values())
+        if self._is_flat:
+            return [value.copy() for value in values]
+        fresh: list[dict[str, Any]] = to_builtins(values)
+        return fresh
+
     def anthropic(self) -> list[dict[str, Any] | None]:
         """Return each message in Anthropic's form, not joined to others; None for one without content. It is cached."""
         if self._anthropic is None:
@@ -186,7 +198,7 @@ class ViewPart:
 
 def total_tokens(parts: Iterable[ViewPart]) -> int:
     """Return the sum of the tokens of `parts`."""
-    return sum(map(attrgetter("tokens"), parts))
+    return sum(map(_tokens_of, parts))
 
 
 def tokens_by_kind(parts: Iterable[ViewPart]) -> dict[str, int]:

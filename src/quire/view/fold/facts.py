@@ -451,7 +451,8 @@ def check_facts(plan: Plan, pages: Sequence[PageRecord]) -> tuple[FactCheck, lis
 
 def _is_quire_name(plan: Plan, word: str) -> bool:
     """Return whether a word is the index of a page or the id of a call: the text has it from quire or a provider."""
-    return plan.key_of(word) is not None or _CALL_ID.fullmatch(word) is not None
+    is_index = word[-1:].isdigit() and plan.key_of(word) is not None
+    return is_index or _CALL_ID.fullmatch(word) is not None
 
 
 def _message_texts(message: Message) -> Iterator[str]:
