@@ -10,6 +10,7 @@ import quire
 from quire import Busy, Context, Corrupt, FileStorage, MemoryStorage, QuireError, SQLiteStorage, StorageFailure
 from quire.core.derived_records import VectorRecord
 from quire.core.records import encode_body, encode_record
+from quire.core.summary_board import board_of
 from quire.errors import NewerFormat
 from quire.maintenance.doctor import Diagnosis, doctor
 from quire.maintenance.retention import LEAVING
@@ -202,6 +203,7 @@ def test_an_unfinished_copy_is_told_and_an_unfinished_removal_is_finished() -> N
     storage = MemoryStorage()
     storage.commit("copy", Commit(0, -3, b"cursor", ()))
     storage.commit("gone", Commit(0, -1, LEAVING, ()))
+    storage.commit(board_of("gone"), Commit(0, 1, b"summaries that wait", ()))
     assert codes(doctor(storage)) == [("copy_unfinished", "copy", False), ("removal_unfinished", "gone", False)]
     found = doctor(storage, repair=True)
     assert codes(found) == [("copy_unfinished", "copy", False), ("removal_unfinished", "gone", True)]

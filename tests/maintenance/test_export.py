@@ -21,6 +21,7 @@ from quire import (
 )
 from quire.core.context_copy import Progress
 from quire.errors import NewerFormat
+from quire.maintenance import person_copy
 from quire.maintenance.export import ExportFile, export_context, import_context
 from quire.storage.base import Commit, Head, Put
 from quire.testing import FaultyStorage, InjectedFault
@@ -287,3 +288,25 @@ def test_an_exported_file_is_read_only(exported: Path) -> None:
         for write in writes:
             with pytest.raises(InvalidOperation, match="Import it first"):
                 write()
+
+
+class CountedIndex(str):
+    """An index that counts how often its hash is needed."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        CountedIndex.hashed += 1
+        return super().__hash__()
+
+
+def test_a_persons_copy_takes_time_in_proportion_to_the_pages() -> None:
+    indices = [CountedIndex(f"usr-{number}") for number in range(301)]
+    page = {"name": "n", "description": "", "author": "user", "createdAt": "", "lifecycle": 0}
+    pages: dict[str, dict[str, object]] = {index: dict(page) for index in indices}
+    pages[indices[0]]["children"] = indices[1:]
+    segment = {"id": "usr", "name": "Conversation", "description": "", "rootIndex": indices[0]}
+    document = {"createdAt": "", "updatedAt": "", "segments": [segment], "pages": pages}
+    CountedIndex.hashed = 0
+    assert "".join(person_copy._to_html("c", document)).count("<article") == 300
+    assert CountedIndex.hashed < 10 * len(indices)

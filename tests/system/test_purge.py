@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Conflict, Context, InvalidOperation, InvalidValue, MemoryStorage, NoSuchPage, SQLiteStorage, Storage
+from quire import (
+    Conflict,
+    Context,
+    Corrupt,
+    InvalidOperation,
+    InvalidValue,
+    MemoryStorage,
+    NoSuchPage,
+    SQLiteStorage,
+    Storage,
+)
 from quire.storage.base import FAMILIES, VECTOR
 from quire.testing import FaultyStorage, InjectedFault
 from tests.stores import BACKENDS, make
@@ -486,3 +496,29 @@ def test_bytes_that_others_keep_from_being_cleared_are_told(tmp_path: Path) -> N
     talk.pages.scrub()
     gone(shelf, talk)
     reader.close()
+
+
+def test_a_damaged_context_does_not_prevent_the_purge_of_another(tmp_path: Path) -> None:
+    shelf = Shelf("sqlite", tmp_path)
+    talk = shelf.open()
+    index = note(talk)
+    new_talk(shelf.storage, "other").user("hello")
+    shelf.storage._db.execute("UPDATE context SET head = x'00' WHERE name = 'other'")  # type: ignore[attr-defined]
+    done = talk.pages.purge(index)
+    assert not done.scrubbed
+    assert "cannot be read, so it is not known if they are forks: 'other'." in done.problem
+    gone(shelf, talk)
+
+
+def test_a_damaged_fork_is_named_and_nothing_is_purged(tmp_path: Path) -> None:
+    shelf = Shelf("sqlite", tmp_path)
+    talk = shelf.open()
+    index = note(talk)
+    talk.fork("fork").user("more")
+    sql = "UPDATE page SET value = x'00' WHERE id = (SELECT max(id) FROM page)"
+    shelf.storage._db.execute(sql)  # type: ignore[attr-defined]
+    before = talk.seq
+    with pytest.raises(Corrupt, match=r"Context 'fork' has the same origin, and it is damaged: page record \d+"):
+        talk.pages.purge(index)
+    assert new_talk(shelf.storage, "c").seq == before
+    assert talk.pages.purge(index, forks=False).pages == (index,)

@@ -30,6 +30,7 @@ from quire.core.records import (
     mark_of,
 )
 from quire.core.state import State
+from quire.core.summary_board import drop_with_companions
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
 from quire.maintenance.retention import LEAVING
 from quire.search.indexing import PrefetchedRecords, index_identity, scan_pages
@@ -298,7 +299,7 @@ class _ContextExamination:
             return [self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)]
         symptom = self._symptom("removal_unfinished", "warning", "context", "Its removal was interrupted.", _REPAIRS)
         if self._repair:
-            self._storage.drop(self._context)
+            drop_with_companions(self._storage, self._context)
         return [replace(symptom, repaired=self._repair)]
 
 

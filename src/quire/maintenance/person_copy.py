@@ -81,7 +81,8 @@ def _to_html(context: str, document: Mapping[str, Any]) -> Iterator[str]:
     yield f"<p><small>{escape(document['createdAt'])} – {escape(document['updatedAt'])}</small></p>\n"
     for segment in document["segments"]:
         listed = list(_in_order(pages, segment["rootIndex"]))
-        cold = [index for index in pages if _segment_of(index) == segment["id"] and index not in set(listed)]
+        in_tree = set(listed)
+        cold = [index for index in pages if _segment_of(index) == segment["id"] and index not in in_tree]
         yield f"<section><h2>{escape(segment['name'])}</h2>\n"
         if segment["description"]:
             yield f"<p>{escape(segment['description'])}</p>\n"

@@ -30,7 +30,7 @@ from quire.core.records import (
     encode_record,
 )
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue
+from quire.errors import Corrupt, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Form, Mark, PageIndex
 from quire.search.indexing import PURGE
 from quire.search.vectors import delete_vectors
@@ -340,8 +340,9 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     state = engine.current()
     mine = Traces(PageHistory(state), require_known_pages(state, indices))
     found = [(engine, mine)]
+    unreadable: list[str] = []
     if forks:
-        found[:0] = _find_in_relatives(engine, mine)
+        found[:0] = _find_in_relatives(engine, mine, unreadable)
         share_traces([traces for _, traces in found])
     pages = () if mine.is_empty() else tuple(state.index(key) for key in sorted(mine.keys))
     done = [(one, traces, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
@@ -353,7 +354,11 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     boards = [left for one, *_ in done for left in drop_board(one.state.storage, one.state.context)]
     names = [one.state.context for one, *_ in done]
     everywhere = [one.state.context for one, _ in found]
-    problem = " ".join(left.text for left in (*boards, *scrub_bytes(state.storage, everywhere)))
+    left = [each.text for each in (*boards, *scrub_bytes(state.storage, everywhere))]
+    if unreadable:
+        listed = ", ".join(map(short_repr, unreadable))
+        left.append(f"Their heads cannot be read, so it is not known if they are forks: {listed}.")
+    problem = " ".join(left)
     return Purged(
         seq=engine.state.version,
         pages=pages,
@@ -366,13 +371,18 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     )
 
 
-def _find_in_relatives(engine: Engine, mine: Traces) -> Iterator[tuple[Engine, Traces]]:
-    for name in _relatives(mine.state):
-        other = engine.open_context(name)
-        history = PageHistory(other.state)
-        keys = mine.counterparts(history)
-        if keys:
-            yield other, Traces(history, keys)
+def _find_in_relatives(engine: Engine, mine: Traces, unreadable: list[str]) -> Iterator[tuple[Engine, Traces]]:
+    for name in _relatives(mine.state, unreadable):
+        try:
+            other = engine.open_context(name)
+            history = PageHistory(other.state)
+            keys = mine.counterparts(history)
+            found = Traces(history, keys) if keys else None
+        except Corrupt as error:
+            text = f"Context {name!r} has the same origin, and it is damaged: {error}"
+            raise Corrupt(text, Hint("doctor", purpose="to list all damage")) from error
+        if found is not None:
+            yield other, found
 
 
 def _plan_purge(engine: Engine, actor: str, traces: Traces) -> tuple[Plan, int]:
@@ -384,13 +394,16 @@ def _plan_purge(engine: Engine, actor: str, traces: Traces) -> tuple[Plan, int]:
         raise InvalidOperation(f"In context {engine.state.context!r}: {error.fact}", *error.hints) from None
 
 
-def _relatives(state: State) -> Iterator[str]:
-    """Yield the names of the contexts with the same origin as this one."""
+def _relatives(state: State, unreadable: list[str]) -> Iterator[str]:
+    """Yield the names of the contexts with the same origin as this one; collect those with a damaged head."""
     storage = state.storage
     family = state.head.family or state.head.identity
     for name in list(list_contexts(storage)):
-        head = storage.head(name) if name != state.context else None
-        if head is not None and head.version > 0:
-            other = decode_head(head.value)
-            if family in (other.family, other.identity):
-                yield name
+        try:
+            head = storage.head(name) if name != state.context else None
+            other = decode_head(head.value) if head is not None and head.version > 0 else None
+        except Corrupt:
+            unreadable.append(name)
+            continue
+        if other is not None and family in (other.family, other.identity):
+            yield name
