@@ -21,7 +21,7 @@ def test_the_second_gateway_passes_on_and_records_nothing(
     start: Start, provider: StrictProvider, recorded: Recorded
 ) -> None:
     for mode in ("observe", "fold"):
-        with quire.gateway.start("memory:", anthropic=provider.url, mode=mode, port=0) as second:  # type: ignore[arg-type]
+        with quire.gateway.start("memory:", anthropic=provider.url, mode=mode, port=0) as second:
             first = start(anthropic=second.url)
             client = Client(first.url, "anthropic", {"x-quire-session": mode})
             client.say("One")

@@ -48,6 +48,7 @@ class SessionInfo(Struct, kw_only=True):
 
     name: str
     mode: Mode
+    model: str = ""
     requests: int = 0
     retries: int = 0
     errors: int = 0
@@ -288,7 +289,7 @@ class Sessions:
         if match.kind == "side":
             return match
         if match.kind == "tentative" and line is not None:
-            self._count(line)
+            self._count(call, line)
             return match
         if match.kind == "new" or line is None:
             line = self._open(self._free_name(call), call.protocol, call.plain)
@@ -304,7 +305,7 @@ class Sessions:
         elif match.kind == "continue":
             line.append(items[match.common :], call.view)
         call.line = line
-        self._count(line, retries=match.kind == "retry")
+        self._count(call, line, retries=match.kind == "retry")
         return match._replace(line=line)
 
     def _branch(self, call: Call, line: Line, common: int) -> Line:
@@ -316,8 +317,9 @@ class Sessions:
         fork.append(call.transcript[fork.truncate(common) :])
         return fork
 
-    def _count(self, line: Line, *, retries: bool = False) -> None:
+    def _count(self, call: Call, line: Line, *, retries: bool = False) -> None:
         info = self.info_of(line.name)
+        info.model = call.spans.model if call.spans else ""
         info.requests += 1
         info.retries += retries
         info.updated = time()

@@ -14,6 +14,7 @@ from quire.context import Context
 from quire.errors import Conflict, InvalidValue, short_repr
 from quire.library import Library
 from quire.model.pages import PageIndex
+from quire.server.gateway_prices import find_price
 
 Mode = Literal["observe", "fold"]
 MODES: tuple[Mode, ...] = ("observe", "fold")
@@ -28,7 +29,8 @@ _TRIES = 5
 class GatewaySession(Struct, frozen=True, kw_only=True):
     """What gateways did for one session. `name` is its context, `chosen` the mode that a person chose for it.
 
-    `saved_tokens` is the sum of what was left out of requests, `updated` the time of the last request in seconds.
+    `saved_tokens` is the sum of what folds left out, `updated` the time of the last request in seconds. `price` is that
+    of a million input tokens of `model`, the model of the last request, in US dollars; None if it is not known.
     """
 
     name: str
@@ -44,6 +46,12 @@ class GatewaySession(Struct, frozen=True, kw_only=True):
     last_status: int = 0
     last_tokens: int = 0
     updated: float = 0.0
+    price: float | None = None
+
+    @property
+    def saved_money(self) -> float | None:
+        """The price of the saved tokens; None if the price is not known."""
+        return None if self.price is None else self.saved_tokens * self.price / 1e6
 
 
 class Ledger:
@@ -69,7 +77,7 @@ class Ledger:
             self._pages[page.name] = page.index
             chosen = page.description if page.description in MODES else None
             stored = msgspec.json.decode(context.pages.detail(page.index), type=GatewaySession)
-            yield msgspec.structs.replace(stored, name=page.name, chosen=chosen)
+            yield msgspec.structs.replace(stored, name=page.name, chosen=chosen, price=find_price(stored.model))
 
     def write(self, sessions: Mapping[str, GatewaySession]) -> None:
         """Store the figures of sessions."""

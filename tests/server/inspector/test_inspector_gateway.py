@@ -40,9 +40,9 @@ def test_sessions_of_the_gateway_are_shown_live_and_can_be_switched_and_undone(v
             _say(client, messages, f"How is part {part}? " + "Look at it. " * 20)
         expect(card.locator(".gateway-requests dd")).to_have_text("12")
         expect(card.locator(".gateway-folds dd")).not_to_have_text("0")
-        expect(card.locator(".gateway-money dd")).to_have_text("–")
-        visitor.find(".gateway-price").fill("1000000")
         saved = card.locator(".gateway-saved_tokens dd").inner_text().replace(",", "")
+        expect(card.locator(".gateway-money dd")).to_have_text(f"${int(saved) * 10 / 1e6:.2f}")  # $10 in the table
+        visitor.find(".gateway-price").fill("1000000")
         expect(card.locator(".gateway-money dd")).to_have_text(f"${saved}.00")
         card.get_by_text("observe", exact=True).click()
         expect(card.locator("[aria-pressed=true]")).to_have_text("observe")

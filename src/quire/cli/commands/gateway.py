@@ -107,7 +107,8 @@ def _log_file(given: str | None) -> Iterator[Path]:
 @command(
     STORE,
     examples=("quire gateway sessions agent.db",),
-    about="The figures are those of all gateways that used the store. tokens saved: what was left out of requests.",
+    about="The figures are those of all gateways that used the store. tokens saved: what folds left out; their price"
+    " is that of the model's input without a cache.",
 )
 def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
     from quire.server.gateway_ledger import SESSIONS, GatewaySession, Ledger
@@ -127,7 +128,8 @@ def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
     for session in sessions:
         figures = f"{session.requests} requests, {session.folds} folds, {session.saved_tokens:,} tokens saved"
         trouble = f", {session.retries} retries, {session.errors} errors"
-        out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{trouble}")
+        money = "" if not session.saved_money else f" (${session.saved_money:,.2f})"
+        out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{money}{trouble}")
 
 
 @command(

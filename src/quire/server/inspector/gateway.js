@@ -87,7 +87,7 @@ class GatewayScreen {
         "h2",
         {},
         el("a", { href: address(session.name) }, session.name.replace(/^gateway\//, "")),
-        el("small", { title: exactly(updated) }, when(updated)),
+        el("small", { title: exactly(updated) }, [session.model, when(updated)].filter(Boolean).join(" · ")),
       ),
       el(
         "dl",
@@ -104,7 +104,7 @@ class GatewayScreen {
   }
 
   money(session) {
-    const price = Number(this.price.value);
+    const price = Number(this.price.value) || session.price;
     return price > 0 ? `$${((session.saved_tokens * price) / 1e6).toFixed(2)}` : "–";
   }
 

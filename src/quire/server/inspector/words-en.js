@@ -49,7 +49,7 @@ export default {
 
   gateway: "Gateway",
   "gateway.empty": "No sessions yet. Start a client with: quire gateway run agent.db -- claude",
-  "gateway.price": "Price of a million input tokens",
+  "gateway.price": "Price of a million input tokens (empty: from the table)",
   "gateway.requests": "requests",
   "gateway.folds": "folds",
   "gateway.folded_requests": "shortened requests",

@@ -45,7 +45,7 @@ export default {
 
   gateway: "网关",
   "gateway.empty": "还没有会话。启动客户端：quire gateway run agent.db -- claude",
-  "gateway.price": "每百万输入词元的价格",
+  "gateway.price": "每百万输入词元的价格（留空则按价目表）",
   "gateway.requests": "请求",
   "gateway.folds": "折叠",
   "gateway.folded_requests": "缩短的请求",
