@@ -8,7 +8,8 @@ figures.
 import gzip
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
@@ -28,12 +29,15 @@ def run(_: Path, size: int) -> list[Figure]:
     """Return all figures. A small size means every tenth conversation."""
     if not TRACES.exists():
         return []
-    talks = list(recorded())[:: 1 if size >= 1_000_000 else 10]
-    return [figure for api in APIS for budget in BUDGETS for figure in measure(talks, api, budget)]
+    step = 1 if size >= 1_000_000 else 10
+    with ProcessPoolExecutor() as processes:
+        pairs = [(api, budget, step) for api in APIS for budget in BUDGETS]
+        return [figure for figures in processes.map(measure, *zip(*pairs, strict=True)) for figure in figures]
 
 
-def measure(talks: Sequence[list[Values]], api: Api, budget: int) -> Iterator[Figure]:
-    """Replay all conversations with one API and one budget."""
+def measure(api: Api, budget: int, step: int) -> list[Figure]:
+    """Replay every `step`-th conversation with one API and one budget."""
+    talks = list(recorded())[::step]
     found = Outcome()
     for number, talk in enumerate(talks):
         outcome = drive(talk, api, budget, capacity=budget // 8)
@@ -42,9 +46,11 @@ def measure(talks: Sequence[list[Values]], api: Api, budget: int) -> Iterator[Fi
     where = f"{api} at {budget // 1_000}k"
     note = f"{found.calls:,} calls, {found.folds:,} folds, {found.thinking:,} thinking blocks sent back"
     note += f", {found.in_loop:,} in a tool loop without thinking" if found.in_loop else ""
-    yield Figure(f"requests refused, {where}", len(found.refused), "", 0, note)
-    yield Figure(f"views above the budget or a capacity, {where}", len(found.too_large), "", 0)
-    yield Figure(f"calls with a floor above the budget, {where}", len(found.floors), "")
+    return [
+        Figure(f"requests refused, {where}", len(found.refused), "", 0, note),
+        Figure(f"views above the budget or a capacity, {where}", len(found.too_large), "", 0),
+        Figure(f"calls with a floor above the budget, {where}", len(found.floors), ""),
+    ]
 
 
 def report(where: str, outcome: Outcome) -> None:
