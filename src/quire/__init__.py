@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.context import Context as Context
     from quire.context import open as open  # noqa: A004
     from quire.conversation import Conversation as Conversation
+    from quire.core.redaction import redact_secrets as redact_secrets
     from quire.errors import Busy as Busy
     from quire.errors import Conflict as Conflict
     from quire.errors import Corrupt as Corrupt
@@ -48,7 +49,6 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.model.pages import Segment as Segment
     from quire.model.pages import SegmentType as SegmentType
     from quire.model.pages import Visibility as Visibility
-    from quire.model.secrets import redact_secrets as redact_secrets
     from quire.model.tokens import EstimateCounter as EstimateCounter
     from quire.model.tokens import TokenCounter as TokenCounter
     from quire.model.tokens import VocabularyCounter as VocabularyCounter
@@ -93,7 +93,7 @@ _NAMES_BY_MODULE = {
     "quire.maintenance.migrate": "migrate",
     "quire.model.messages": "Message ToolCall",
     "quire.model.pages": ("ContentsPage DetailPage Lifecycle Page PageIndex Permission Segment SegmentType Visibility"),
-    "quire.model.secrets": "redact_secrets",
+    "quire.core.redaction": "redact_secrets",
     "quire.model.tokens": "EstimateCounter TokenCounter VocabularyCounter",
     "quire.providers.legal": "check_legal",
     "quire.providers.tool_schemas": "count_tools",

@@ -210,8 +210,7 @@ class AgentContext:
         A summary of compressed messages shows these messages until the next fold.
         """
 
-        def planner(plan: Plan, reader: VisibleReader) -> None:
-            page = self._gate.page(reader, "expand_details", index)
+        def planner(plan: Plan, page: PageRecord) -> None:
             if page.header.mark is Mark.NONE:  # compressed messages stay out of the tree
                 lifecycle.expand(plan, index)
             originals = read_originals(plan, page)
@@ -220,25 +219,15 @@ class AgentContext:
                 check_page_fits(plan.state, page, self._views.budget, originals)
                 plan.defer(page.key)
 
-        self._act("expand_details", planner)
+        self._act_on("expand_details", index, planner)
 
     def hide_details(self, index: PageIndex) -> None:
         """Show only the summary line of a page."""
-
-        def planner(plan: Plan, reader: VisibleReader) -> None:
-            self._gate.page(reader, "hide_details", index)
-            lifecycle.hide(plan, index)
-
-        self._act("hide_details", planner)
+        self._act_on("hide_details", index, lambda plan, _: lifecycle.hide(plan, index))
 
     def archive(self, index: PageIndex, *, cold: bool = False) -> None:
         """Take a page out of the view; with `cold` also out of the tree, until `recall`."""
-
-        def planner(plan: Plan, reader: VisibleReader) -> None:
-            self._gate.page(reader, "archive", index)
-            lifecycle.archive(plan, index, cold=cold)
-
-        self._act("archive", planner)
+        self._act_on("archive", index, lambda plan, _: lifecycle.archive(plan, index, cold=cold))
 
     def recall(self, index: PageIndex) -> PageIndex:
         """Return a page from the cold archive to the tree, with everything that was archived with it; its index."""
@@ -257,13 +246,12 @@ class AgentContext:
     def create_detail_page(self, name: str, description: str, detail: str, parent: PageIndex) -> PageIndex:
         """Write a new page at the end of a folder; return its index."""
 
-        def planner(plan: Plan, reader: VisibleReader) -> PageIndex:
-            self._gate.page(reader, "create_detail_page", parent)
+        def planner(plan: Plan, _: PageRecord) -> PageIndex:
             index = tree.create_detail_page(plan, name, description, detail, parent)
             self._quote(plan, index)
             return index
 
-        return self._act("create_detail_page", planner)
+        return self._act_on("create_detail_page", parent, planner)
 
     def create_contents_page(
         self, name: str, description: str, parent: PageIndex, children: Iterable[PageIndex] = ()
@@ -296,8 +284,7 @@ class AgentContext:
         """Change name, summary and text of a page in one commit; None keeps the old value."""
         operation = "update_page" if detail is None else "set_detail"
 
-        def planner(plan: Plan, reader: VisibleReader) -> None:
-            self._gate.page(reader, operation, index)
+        def planner(plan: Plan, _: PageRecord) -> None:
             tree.update_page(plan, index, name=name, description=description)
             if detail is not None:
                 before = plan.require_page(index).header.body
@@ -306,7 +293,7 @@ class AgentContext:
                     plan.change(plan.require_page(index), author=plan.author())
                     self._quote(plan, index)
 
-        self._act(operation, planner)
+        self._act_on(operation, index, planner)
 
     def move_page(
         self, source: PageIndex, target: PageIndex, before: PageIndex | None = None
@@ -324,10 +311,7 @@ class AgentContext:
 
     def remove_page(self, index: PageIndex) -> int:
         """Remove a page with its subtree; return how many pages were removed. Messages get a delete mark."""
-        return self._act(
-            "remove_page",
-            lambda plan, reader: _remove_page(plan, self._gate.page(reader, "remove_page", index)),
-        )
+        return self._act_on("remove_page", index, _remove_page)
 
     # Segments, for an agent that manages them
 
@@ -430,6 +414,10 @@ class AgentContext:
             plan.defer()
             engine.commit(plan, operation)
             return result
+
+    def _act_on(self, operation: str, index: PageIndex, planner: Callable[[Plan, PageRecord], T]) -> T:
+        """Run `_act` with a page, if the agent may do the operation on it."""
+        return self._act(operation, lambda plan, reader: planner(plan, self._gate.page(reader, operation, index)))
 
     def _quote(self, plan: Plan, index: PageIndex) -> None:
         """Show what was written after the newest message, unless the model's own call already shows it."""

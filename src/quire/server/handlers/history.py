@@ -56,16 +56,11 @@ def list_entries(
     names = {seq: name for name, seq in context.pages.checkpoints().items()} if listed else {}
     texts = context.pages._engine.read(lambda state: entry_texts(state, listed))
     lines = [
-        responses.EntryLine(
-            seq=entry.seq,
-            time=entry.time,
-            actor=entry.actor,
-            operation=entry.operation,
+        fill(
+            responses.EntryLine,
+            entry,
             text=texts[entry.seq],
-            pages=entry.pages,
-            segments=entry.segments,
             undone=entry.seq in undone,
-            undoes=entry.undoes,
             checkpoint=names.get(entry.seq),
         )
         for entry in listed
