@@ -19,6 +19,11 @@ _ACCEPTED = "a message of pydantic-ai has a kind, 'request' or 'response', and p
 
 def read(value: object, place: str) -> list[Message]:
     """Return the messages of a request or a response. Parts that only the framework reads have none."""
+    return [message for message in read_parts(value, place) if message is not None]
+
+
+def read_parts(value: object, place: str) -> list[Message | None]:
+    """Return the message of each part of a request, None for a part without one; or the message of a response."""
     if not isinstance(value, Mapping):
         adapter: Any = sys.modules["pydantic_ai.messages"].ModelMessagesTypeAdapter
         [value] = adapter.dump_python([value], mode="json")
@@ -30,8 +35,7 @@ def read(value: object, place: str) -> list[Message]:
     time = read_time(data.get("timestamp"))
     if data["kind"] == "response":
         return [_read_response(data, listed, time, place)]
-    found = (_read_request_part(part, time, f"{place}.parts[{n}]") for n, part in enumerate(listed))
-    return [message for message in found if message is not None]
+    return [_read_request_part(part, time, f"{place}.parts[{n}]") for n, part in enumerate(listed)]
 
 
 def _read_request_part(part: Values, time: datetime | None, place: str) -> Message | None:

@@ -94,6 +94,8 @@ _UNIQUE = (SegmentType.SYSTEM, SegmentType.USER, SegmentType.TOOL)
 
 def _check_type_change(plan: Plan, number: int, before: dict[SegmentType, int | None]) -> None:
     """Raise `InvalidOperation` if messages, prompts or windows would be in a segment of the wrong type."""
+    if before[SegmentType.USER] is not None and plan.first_segment(SegmentType.USER) is None:
+        raise InvalidOperation("The type of the segment cannot change: the context needs a USER segment.")
     for kind, first in before.items():
         affected = {number, first} if plan.first_segment(kind) != first else set()
         for other in affected - {None}:

@@ -3,40 +3,31 @@
 Each part of a request is one message of quire; a response is one message.
 """
 
-import json
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
 from quire.adapters.context_pool import requires_extra
 from quire.adapters.sync_list import ListSync
-from quire.model.messages import Message, Part, ToolCall
+from quire.model.messages import Message, Part
+from quire.providers.pydantic_ai import read, read_parts
 from quire.providers.rewrites import drop_thinking
 from quire.view.view import View
 
 with requires_extra("pydantic-ai"):
     from pydantic_ai.messages import (
-        BinaryContent,
-        CachePoint,
-        FilePart,
-        FileUrl,
-        ImageUrl,
         ModelMessage,
         ModelRequest,
         ModelRequestPart,
         ModelResponse,
         ModelResponsePart,
-        RetryFeedbackPart,
         SystemPromptPart,
         TextContent,
         TextPart,
         ThinkingPart,
         ToolCallPart,
         ToolReturnPart,
-        UploadedFile,
         UserPromptPart,
     )
 
@@ -45,7 +36,7 @@ SpokenPart = tuple[ModelRequestPart, Message]
 
 def parse(item: ModelMessage) -> list[Message]:
     """Return the messages of a request or a response. Parts that only the framework reads have none."""
-    return [_answer(item)] if isinstance(item, ModelResponse) else [message for _, message in spoken_parts(item)]
+    return read(item, "message")
 
 
 def fingerprint(item: ModelMessage) -> bytes:
@@ -64,102 +55,8 @@ def _unsigned(content: str | list[Part] | None) -> str | list[Part] | None:
 
 def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
     """Return the parts of a request that have a message, with their messages."""
-    return [(part, message) for part in request.parts if (message := _read_request_part(part)) is not None]
-
-
-def _read_request_part(part: Any) -> Message | None:
-    match part:
-        case SystemPromptPart():
-            return Message(role="system", content=part.content)
-        case UserPromptPart():
-            return Message(role="user", content=_content(part.content))
-        case ToolReturnPart():
-            return Message(role="tool", content=part.model_response_str(), tool_call_id=part.tool_call_id)
-        case RetryFeedbackPart():
-            return Message(role="user", content=part.model_response())
-        case _:
-            return _legacy(part)
-
-
-def _legacy(part: Any) -> Message | None:
-    """Return the message of a retry prompt of older histories: the result of a call, or a user message."""
-    if getattr(part, "part_kind", "") != "retry-prompt":
-        return None
-    if part.tool_name is None:
-        return Message(role="user", content=part.model_response())
-    return Message(role="tool", content=part.model_response(), tool_call_id=part.tool_call_id)
-
-
-def _content(content: str | Sequence[Any]) -> str | list[Part]:
-    if isinstance(content, str):
-        return content
-    return [_user_part(piece) for piece in content if not isinstance(piece, CachePoint)]
-
-
-def _user_part(piece: Any) -> Part:
-    match piece:
-        case str():
-            return {"type": "text", "text": piece}
-        case TextContent():
-            return {"type": "text", "text": piece.content}
-        case ImageUrl():
-            return {"type": "image", "url": piece.url}
-        case FileUrl():
-            return {"type": "file", "url": piece.url}
-        case BinaryContent():
-            return _binary(piece)
-        case UploadedFile():
-            return {"type": "file", "file_id": piece.file_id}
-        case _:
-            return _other(piece)
-
-
-def _binary(piece: BinaryContent) -> Part:
-    data = b64encode(piece.data).decode()
-    if piece.is_image:
-        return {"type": "image", "data": data, "media_type": piece.media_type}
-    if piece.is_audio:
-        return {"type": "audio", "data": data, "format": piece.media_type.rpartition("/")[2]}
-    return {"type": "file", "data": data, "media_type": piece.media_type}
-
-
-def _answer(response: ModelResponse) -> Message:
-    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
-    content: str | list[Part] | None = [_response_part(part) for part in parts]
-    if all(isinstance(part, TextPart) for part in parts) and len(parts) <= 1:
-        content = parts[0].content if parts and isinstance(parts[0], TextPart) else None
-    return Message(
-        role="assistant",
-        content=content,
-        tool_calls=tuple(ToolCall(call.tool_call_id, call.tool_name, call.args_as_json_str()) for call in calls),
-    )
-
-
-def _response_part(part: ModelResponsePart) -> Part:
-    match part:
-        case TextPart():
-            return {"type": "text", "text": part.content}
-        case ThinkingPart():
-            return _thinking(part)
-        case FilePart():
-            return _binary(part.content)
-        case _:
-            return _other(part)
-
-
-def _thinking(part: ThinkingPart) -> Part:
-    """Return thinking with what its provider needs to accept it again: a signature, or the id of a reasoning item."""
-    thinking = {"type": "thinking", "text": part.content}
-    if part.signature:
-        return {**thinking, "signature": part.signature}
-    return {**thinking, "item": json.dumps({"type": "reasoning", "id": part.id})} if part.id else thinking
-
-
-def _other(piece: Any) -> Part:
-    kind = str(getattr(piece, "part_kind", None) or getattr(piece, "kind", type(piece).__name__))
-    fields = {key: getattr(piece, key, None) for key in ("tool_name", "args", "content", "transcript")}
-    return {"type": "other", "kind": kind, "part": json.dumps({k: v for k, v in fields.items() if v}, default=str)}
+    found = zip(request.parts, read_parts(request, "message"), strict=True)
+    return [(part, message) for part, message in found if message is not None]
 
 
 # A view for the framework
@@ -217,7 +114,7 @@ def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelReq
 
 def _rebuilt(message: Message, original: object) -> ModelResponse:
     """Return a response that is shown without its thinking, with clipped text, or that has no original."""
-    if isinstance(original, ModelResponse) and _is_without_thinking(message, _answer(original)):
+    if isinstance(original, ModelResponse) and _is_without_thinking(message, parse(original)[0]):
         return replace(original, parts=[_without_id(p) for p in original.parts if not isinstance(p, ThinkingPart)])
     parts: list[ModelResponsePart] = [TextPart(message.text)] if message.text.strip() else []
     parts += [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
