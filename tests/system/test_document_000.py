@@ -91,6 +91,8 @@ def test_a_segment_of_texts_gets_another_type() -> None:
 
 def test_a_type_is_refused_if_messages_would_be_in_a_wrong_segment() -> None:
     ctx = quire.open("memory:")
+    with pytest.raises(InvalidOperation, match="needs a USER segment"):
+        quire.open("memory:").pages.update_segment("usr", type=SegmentType.CUSTOM)
     ctx.pages.update_segment("mem", type=SegmentType.USER)
     ctx.pages.update_segment("mem", type=SegmentType.CUSTOM)
     ctx.user("Hi")

@@ -3,10 +3,12 @@
 They are read without the library and without running its loader.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from quire.errors import InvalidValue
 from quire.model.clock import read_time
 from quire.model.messages import Message, Part, Role, ToolCall
 from quire.providers import anthropic, openai, parts, responses
@@ -35,6 +37,11 @@ _FIELDS = (
     *("type", "content", "name", "id", "role", "tool_calls", "invalid_tool_calls", "additional_kwargs"),
     *("tool_call_id", "response_metadata", "usage_metadata"),
 )
+_INNER_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "additional_kwargs": ("tool_calls", "function_call"),
+    "response_metadata": ("timestamp", "model_name", "finish_reason"),
+}
+"""The fields of fields that are read. The others may have any value."""
 _READERS = {**responses._READERS, **anthropic._READERS, **openai._READERS}
 
 
@@ -54,7 +61,9 @@ def read(value: object, place: str) -> list[Message]:
     return [
         Message(
             role=role,
-            content=_read_content(content or ""),
+            content=_read_content(
+                "" if content is None else content, _broken_calls(data) if role == "assistant" else []
+            ),
             tool_calls=tuple(_calls(data, place)) if role == "assistant" else (),
             tool_call_id=_answered_id(kind, data, place) if role == "tool" else None,
             name=parts.optional_text(data, "name", place) if role != "tool" else None,
@@ -66,6 +75,7 @@ def read(value: object, place: str) -> list[Message]:
 
 def _normalize(value: object, place: str) -> tuple[str, Values]:
     """Return the type of a message and its fields, as plain JSON."""
+    is_object = not isinstance(value, Mapping)
     if not isinstance(value, Mapping):
         value = {name: getattr(value, name) for name in _FIELDS if hasattr(value, name)}
     elif "kwargs" in value:  # dumpd
@@ -75,14 +85,35 @@ def _normalize(value: object, place: str) -> tuple[str, Values]:
         value = {"type": name.removesuffix("Chunk").removesuffix("Message").lower(), **fields}
     elif isinstance(value.get("data"), Mapping):
         value = {**value["data"], "type": value["type"]}
-    plain = to_plain_json({name: value[name] for name in _FIELDS if name in value}, place)
+    found = {name: value[name] for name in _FIELDS if name in value}
+    for name, keys in _INNER_FIELDS.items():
+        if isinstance(inner := found.get(name), Mapping):
+            found[name] = {key: inner[key] for key in keys if key in inner}
+    plain = _to_plain_json(found, place, is_object)
     return str(plain.get("type")).removesuffix("MessageChunk").lower(), plain
 
 
-def _read_content(content: str | list[Any]) -> str | list[Part]:
+def _to_plain_json(found: Values, place: str, is_object: bool) -> Values:
+    """Return the fields as plain JSON. In an object, other values (a date in the arguments of a call) become texts."""
+    plain: Values
+    try:
+        plain = to_plain_json(found, place)
+    except InvalidValue:
+        if not is_object:
+            raise
+        try:
+            plain = to_plain_json(json.loads(json.dumps(found, default=str)), place)
+        except (TypeError, ValueError, RecursionError):
+            plain = {}
+        if not plain:
+            raise
+    return plain
+
+
+def _read_content(content: str | list[Any], more: list[Part]) -> str | list[Part]:
     if isinstance(content, str):
-        return content
-    return [part for block in content if (part := _read_block(block)) is not None]
+        return [*([{"type": "text", "text": content}] if content.strip() else []), *more] if more else content
+    return [*(part for block in content if (part := _read_block(block)) is not None), *more]
 
 
 def _read_block(block: Any) -> Part | None:
@@ -142,10 +173,10 @@ def _calls(data: Values, place: str) -> Iterator[ToolCall]:
         if name is None:
             raise invalid_value(where, call, "a call is a dict with name, args and id")
         yield ToolCall(parts.optional_text(call, "id", where) or "", name, parts.arguments_field(call, "args", where))
-    for n, broken in enumerate(data.get("invalid_tool_calls") or ()):
+    for broken in _invalid_calls(data):
         called = True
-        found = parts.pick_texts(broken, id="id", name="name", arguments="args")
-        yield ToolCall(found.get("id") or f"broken_{n}", found.get("name") or "unknown", found.get("arguments", ""))
+        if broken.get("id"):
+            yield ToolCall(broken["id"], broken.get("name") or "unknown", broken.get("arguments", ""))
     if called:
         return
     extra = data.get("additional_kwargs")
@@ -156,6 +187,21 @@ def _calls(data: Values, place: str) -> Iterator[ToolCall]:
             if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("name"), str):
                 arguments = parts.arguments_field(block, "input", place)
                 yield ToolCall(parts.pick_texts(block, id="id").get("id", ""), block["name"], arguments)
+
+
+def _broken_calls(data: Values) -> list[Part]:
+    """Return the invalid calls without an id as texts: no result can answer them."""
+    return [
+        {"type": "text", "text": f"[Invalid call of {call.get('name') or 'a tool'}: {call.get('arguments', '')}]"}
+        for call in _invalid_calls(data)
+        if not call.get("id")
+    ]
+
+
+def _invalid_calls(data: Values) -> list[Part]:
+    return [
+        parts.pick_texts(call, id="id", name="name", arguments="args") for call in data.get("invalid_tool_calls") or ()
+    ]
 
 
 def _answered_id(kind: str, data: Values, place: str) -> str:

@@ -94,8 +94,6 @@ _UNIQUE = (SegmentType.SYSTEM, SegmentType.USER, SegmentType.TOOL)
 
 def _check_type_change(plan: Plan, number: int, before: dict[SegmentType, int | None]) -> None:
     """Raise `InvalidOperation` if messages, prompts or windows would be in a segment of the wrong type."""
-    if before[SegmentType.USER] is not None and plan.first_segment(SegmentType.USER) is None:
-        raise InvalidOperation("The type of the segment cannot change: the context needs a USER segment.")
     for kind, first in before.items():
         affected = {number, first} if plan.first_segment(kind) != first else set()
         for other in affected - {None}:
@@ -106,6 +104,8 @@ def _check_type_change(plan: Plan, number: int, before: dict[SegmentType, int | 
                     f"The type of the segment cannot change: {plan.index(page.key)!r} in segment {name!r} has messages"
                     " or a window. Only a segment with texts gets another type."
                 )
+    if before[SegmentType.USER] is not None and plan.first_segment(SegmentType.USER) is None:
+        raise InvalidOperation("The type of the segment cannot change: the context needs a USER segment.")
     root = plan.page(page_key(number, 0))
     if isinstance(root, PageRecord) and root.header.visibility is Visibility.HIDDEN:
         raise InvalidOperation(

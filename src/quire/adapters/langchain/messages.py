@@ -3,7 +3,7 @@
 import json
 import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from quire.adapters.context_pool import requires_extra
 from quire.errors import InvalidValue, short_repr
-from quire.model.messages import Message, Part, Role, ToolCall
+from quire.model.messages import Message
 from quire.providers import format_messages
-from quire.providers.langchain import CALL_BLOCKS, CHAT_ROLES, read_thinking
+from quire.providers.langchain import read
 
 with requires_extra("langchain"):
     from langchain_core.load import dumpd, load
@@ -22,39 +22,27 @@ with requires_extra("langchain"):
     from langchain_core.messages import (
         AIMessage,
         BaseMessage,
-        ChatMessage,
-        FunctionMessage,
-        HumanMessage,
-        RemoveMessage,
-        SystemMessage,
-        ToolMessage,
         convert_to_messages,
         messages_from_dict,
     )
 
 
 def parse(message: BaseMessage) -> list[Message]:
-    """Return the message as a list of one; an empty list for a `RemoveMessage`."""
-    if isinstance(message, RemoveMessage):
-        return []
-    role = _role(message)
+    """Return the message as a list of one, in which every call has an id; an empty list for a `RemoveMessage`."""
     return [
-        Message(
-            role=role,
-            content=_content(message.content, _broken_calls(message)),
-            tool_calls=tuple(_calls(message)) if isinstance(message, AIMessage) else (),
-            tool_call_id=_call_id_of(message) if role == "tool" else None,
-            name=message.name if role != "tool" else None,
+        replace(
+            found,
+            tool_calls=tuple(replace(call, id=call.id or f"call_{n}") for n, call in enumerate(found.tool_calls)),
         )
+        for found in read(message, "message")
     ]
 
 
 def fingerprint(message: BaseMessage) -> bytes:
     """Return bytes that are equal for messages with the same content. Ids are left out: a graph sets them later."""
-    role, content = _role(message), message.content
+    role, answered = next(((found.role, found.tool_call_id) for found in parse(message)), ("user", None))
     calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
-    answered = _call_id_of(message) if role == "tool" else None
-    return msgspec.json.encode([role, message.name, content, calls, answered], enc_hook=repr)
+    return msgspec.json.encode([role, message.name, message.content, calls, answered], enc_hook=repr)
 
 
 def to_langchain(message: Message, original: BaseMessage | None = None) -> BaseMessage | None:
@@ -63,53 +51,11 @@ def to_langchain(message: Message, original: BaseMessage | None = None) -> BaseM
     if not written:
         return None
     [fresh] = convert_to_messages(written)
-    if original is None or [call.id for call in message.tool_calls] != [call.id for call in _calls(original)]:
+    if original is None or [call.id for call in message.tool_calls] != [
+        call.id for found in parse(original) for call in found.tool_calls
+    ]:
         return fresh
     return original.model_copy(update={"content": fresh.content})
-
-
-def _role(message: BaseMessage) -> Role:
-    match message:
-        case HumanMessage():
-            return "user"
-        case AIMessage():
-            return "assistant"
-        case SystemMessage():
-            return "system"
-        case ToolMessage() | FunctionMessage():
-            return "tool"
-        case ChatMessage():
-            return CHAT_ROLES.get(message.role, "user")
-        case _:
-            return "user"
-
-
-def _call_id_of(message: BaseMessage) -> str:
-    return message.tool_call_id if isinstance(message, ToolMessage) else f"function_{message.name}"
-
-
-def _calls(message: BaseMessage) -> Iterator[ToolCall]:
-    if not isinstance(message, AIMessage):
-        return
-    for n, call in enumerate(message.tool_calls):
-        try:
-            arguments = json.dumps(call["args"], ensure_ascii=False, default=str)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidValue(f"The arguments of {call['name']!r} cannot be written as JSON: {error}.") from None
-        yield ToolCall(call["id"] or f"call_{n}", call["name"], arguments)
-    for broken in message.invalid_tool_calls:
-        if broken["id"]:
-            yield ToolCall(broken["id"], broken["name"] or "unknown", broken["args"] or "")
-    legacy = message.additional_kwargs.get("function_call")
-    if isinstance(legacy, dict) and isinstance(legacy.get("name"), str):
-        yield ToolCall(f"function_{legacy['name']}", legacy["name"], str(legacy.get("arguments") or "{}"))
-
-
-def _broken_calls(message: BaseMessage) -> list[Part]:
-    """Return the invalid calls without an id as texts: no result can answer them."""
-    broken = message.invalid_tool_calls if isinstance(message, AIMessage) else []
-    texts = (f"[Invalid call of {call['name'] or 'a tool'}: {call['args'] or ''}]" for call in broken if not call["id"])
-    return [{"type": "text", "text": text} for text in texts]
 
 
 def with_ids(message: BaseMessage) -> BaseMessage:
@@ -123,62 +69,6 @@ def with_ids(message: BaseMessage) -> BaseMessage:
     [parsed] = parse(message)
     content = message.content if len(broken) == len(message.invalid_tool_calls) else parsed.text
     return message.model_copy(update={"content": content, "tool_calls": calls, "invalid_tool_calls": broken})
-
-
-def _content(content: str | list[str | dict[Any, Any]], more: list[Part]) -> str | list[Part]:
-    if isinstance(content, str):
-        return [*([{"type": "text", "text": content}] if content.strip() else []), *more] if more else content
-    return [*(part for block in content if (part := _part(block)) is not None), *more]
-
-
-def _part(block: str | dict[Any, Any]) -> Part | None:
-    """Return a block in any provider's shape, or in LangChain's, as a part; None for a block of a call."""
-    if isinstance(block, str):
-        return {"type": "text", "text": block}
-    kind = block.get("type")
-    if kind in CALL_BLOCKS:
-        return None
-    if isinstance(text := block.get("text"), str) and kind in ("text", "output_text", "input_text"):
-        return {"type": "text", "text": text}
-    if kind in ("thinking", "redacted_thinking", "reasoning"):
-        return read_thinking(json.loads(json.dumps(block, default=str)))
-    return _media(block) or {"type": "other", "kind": str(kind), "part": json.dumps(block, default=str)}
-
-
-def _media(block: dict[Any, Any]) -> Part | None:
-    """Return an image, audio or file part; None for another block."""
-    for standard in HumanMessage(content=[block]).content_blocks:
-        if read := _MEDIA.get(standard["type"]):
-            return read(standard)
-    return None
-
-
-def _image(block: Mapping[str, Any]) -> Part | None:
-    found = _texts(block, url="url", data="base64", media_type="mime_type", file_id="file_id")
-    return {"type": "image", **found} if found.keys() & {"url", "data", "file_id"} else None
-
-
-def _audio(block: Mapping[str, Any]) -> Part | None:
-    found = _texts(block, data="base64")
-    kind = str(block.get("mime_type") or "audio/wav").rpartition("/")[2]
-    return {"type": "audio", "format": kind, **found} if found else None
-
-
-def _file(block: Mapping[str, Any]) -> Part | None:
-    found = _texts(block, url="url", data="base64", media_type="mime_type", file_id="file_id", text="text")
-    return {"type": "file", **found} if found.keys() & {"url", "data", "file_id", "text"} else None
-
-
-def _texts(block: Mapping[str, Any], **fields: str) -> Part:
-    return {name: block[key] for name, key in fields.items() if isinstance(block.get(key), str)}
-
-
-_MEDIA: Mapping[str, Callable[[Mapping[str, Any]], Part | None]] = {
-    "image": _image,
-    "audio": _audio,
-    "file": _file,
-    "text-plain": _file,
-}
 
 
 _META = "langchain"
