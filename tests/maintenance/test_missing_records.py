@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import apsw
 import pytest
@@ -17,6 +18,7 @@ from quire.core.records import (
     encode_record,
     page_key,
 )
+from quire.maintenance.person_copy import ExportFormat
 from quire.storage.base import (
     ANCHOR,
     CALL,
@@ -419,12 +421,13 @@ def test_the_places_below_a_folder_of_an_older_quire_are_summed_at_its_first_wri
 
 @pytest.mark.parametrize("family", [SEGMENT, PAGE, MESSAGE, JOURNAL])
 @pytest.mark.parametrize("kind", BACKENDS)
-def test_a_fork_checks_its_origin_if_asked_to(kind: str, family: Family, tmp_path: Path) -> None:
+def test_an_export_checks_its_origin_and_a_fork_if_asked_to(kind: str, family: Family, tmp_path: Path) -> None:
     storage = make(kind, tmp_path / "store")
     ctx = quire.open(storage, "c")
     for number in range(5):
         ctx.user(f"message {number}")
     ctx.fork("sound", check=True)
+    Library(storage).export("c", tmp_path / "sound.json", format="json")
     last = list(storage.scan("c", family))[-2]
     head = storage.head("c")
     assert head is not None
@@ -433,3 +436,7 @@ def test_a_fork_checks_its_origin_if_asked_to(kind: str, family: Family, tmp_pat
         with pytest.raises(Corrupt, match=f"{family} record {last.key}"):
             fork("f", check=True)
         assert not Library(storage).exists("f")
+    for form in get_args(ExportFormat):
+        with pytest.raises(Corrupt, match=f"{family} record {last.key}"):
+            Library(storage).export("c", tmp_path / "c", format=form)
+        assert not (tmp_path / "c").exists()
