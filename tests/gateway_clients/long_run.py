@@ -42,6 +42,8 @@ class Outcome:
     """The facts that the model still sees at the end."""
     found: int = 0
     """The facts that `find` finds afterwards."""
+    has_environment: bool = False
+    """Whether the model still sees the working folder at the end."""
     sessions: list[SessionInfo] = field(default_factory=list)
 
 
@@ -123,6 +125,7 @@ def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: 
         answer=answer,
         facts=task.facts,
         in_last_request=sum(fact in last for fact in task.facts),
+        has_environment=str(client.work) in last,
         found=count_found(root / "agent.db", task.facts) if gateway else 0,
         sessions=sessions,
     )

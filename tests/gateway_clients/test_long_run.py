@@ -27,6 +27,7 @@ def test_a_run_above_the_limit_has_no_error_and_no_compaction_and_loses_nothing(
     assert (outcome.refused, outcome.compactions) == ([], 0)
     assert outcome.shared >= (0.93 if is_long else 0.6)
     assert outcome.found == steps
+    assert outcome.has_environment
     assert sum(info.folds for info in outcome.sessions) >= 1
     assert outcome.in_last_request < steps  # most facts are folded at the end
     assert asyncio.run(_find_with_mcp(tmp_path / "agent.db", outcome)) == steps

@@ -25,6 +25,8 @@ PREAMBLE = (
     " quotations. Nothing is lost: if you have tools named find and read_page, find searches all folded parts and"
     " read_page reads one by its index. Do not mention this note; continue the conversation."
 )
+_ENVIRONMENT = ("<system-reminder>", "# Environment", "<environment_context>", "# AGENTS.md")
+"""How messages begin in which clients describe the working folder, the rules of a project, and tools."""
 _THINKING = ("thinking", "redacted_thinking")
 _PLAIN = ("exchange", "opening", "preamble")
 
@@ -57,6 +59,11 @@ class Layout(NamedTuple):
     def front(self) -> tuple[TextPiece, ...]:
         """The texts. They stay the same until the next fold."""
         return tuple(piece for piece in self.pieces or () if isinstance(piece, TextPiece))
+
+    def shows(self, number: int) -> bool:
+        """Return whether an item is sent."""
+        pieces = self.pieces or ()
+        return self.pieces is None or any(isinstance(piece, ItemPiece) and number in piece.numbers for piece in pieces)
 
     def before(self, end: int) -> "Layout | None":
         """Return the layout of the first `end` items; None if a later item is folded in it."""
@@ -91,6 +98,32 @@ def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
     if folded:
         pieces.insert(0, TextPiece((PREAMBLE.replace("{key}", key), *folded)))
     return Layout(tuple(pieces), total)
+
+
+def pin_items(layout: Layout, numbers: Sequence[int]) -> Layout:
+    """Return a folded layout that also shows these items, whole and in their order."""
+    if layout.pieces is None:
+        return layout
+    pieces = list(layout.pieces)
+    for number in numbers:
+        if layout.shows(number):
+            continue
+        later = (n for n, piece in enumerate(pieces) if isinstance(piece, ItemPiece) and piece.numbers[0] > number)
+        pieces.insert(next(later, len(pieces)), ItemPiece((number,)))
+    return Layout(tuple(pieces), layout.total)
+
+
+def find_environment(items: Sequence[Item]) -> list[int]:
+    """Return the numbers of the items before the first reply that describe the client's environment."""
+    end = next((n for n, item in enumerate(items) if item.role == "assistant"), 0)
+    return [n for n, item in enumerate(items[:end]) if _first_text(item.raw).lstrip().startswith(_ENVIRONMENT)]
+
+
+def _first_text(raw: bytes) -> str:
+    content = msgspec.json.decode(raw).get("content")
+    first = content[0] if isinstance(content, list) and content else content
+    text = first.get("text") if isinstance(first, dict) else first
+    return text if isinstance(text, str) else ""
 
 
 def _is_clipped(part: ViewPart) -> bool:

@@ -7,7 +7,7 @@ whenever something here fails or is not certain.
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from threading import RLock
 from typing import Any, NamedTuple
@@ -17,7 +17,18 @@ import msgspec
 
 from quire.errors import IrreducibleFloor
 from quire.gateway.identity import Item
-from quire.gateway.layout import PREAMBLE, ItemPiece, Layout, TextPiece, Writer, drop_reasoning, drop_thinking, lay_out
+from quire.gateway.layout import (
+    PREAMBLE,
+    ItemPiece,
+    Layout,
+    TextPiece,
+    Writer,
+    drop_reasoning,
+    drop_thinking,
+    find_environment,
+    lay_out,
+    pin_items,
+)
 from quire.gateway.line import Line
 from quire.gateway.sessions import Call, Match, Sessions
 from quire.gateway.spans import replace_array
@@ -29,6 +40,7 @@ _SHRINK = 0.8
 _MIN_BUDGET = 1_000
 _FRAMES = 256
 _PER_VALUE = 16
+_PINNED_SHARE = 4
 _log = logging.getLogger("quire.gateway")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -42,11 +54,15 @@ class Frame(NamedTuple):
 
 @dataclass
 class LineState:
-    """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out."""
+    """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out.
+
+    `tokens` are those of the items about the environment, by their hash.
+    """
 
     layout: Layout | None = None
     checked: tuple[TextPiece, ...] = ()
     strip: int = 0
+    tokens: dict[bytes, int] = field(default_factory=dict)
 
 
 class Rewriter:
@@ -117,21 +133,42 @@ class Rewriter:
         return None if found is None else self._assemble(call, state, found, common)
 
     def _render(self, call: Call, line: Line) -> Layout:
-        """Draw the view of a line; it may fold."""
-        frame = self._frame(call)
+        """Draw the view of a line; it may fold. What the client says about its environment stays in a folded view."""
+        frame, state = self._frame(call), self._state(line)
+        pinned = self._find_pinned(call, line, state)
+        room = sum(pinned.values())
+        is_folded = state.layout is not None and state.layout.pieces is not None
+        layout = self._draw(call, line, frame, room if is_folded else 0)
+        if layout.pieces is not None and not is_folded and room:
+            layout = self._draw(call, line, frame, room)
+        call.reserve = frame.tokens + sum(tokens for n, tokens in pinned.items() if not layout.shows(n))
+        state.layout = pin_items(layout, list(pinned))
+        return state.layout
+
+    def _find_pinned(self, call: Call, line: Line, state: LineState) -> dict[int, int]:
+        """Return the tokens of the items about the environment; none if they need more than a quarter of the budget."""
+        items, known = call.transcript, state.tokens
+        numbers = find_environment(items)
+        state.tokens = {
+            items[n].hash: known.get(items[n].hash) or self._sessions.count_tokens(items[n].raw.decode())
+            for n in numbers
+        }
+        found = {n: state.tokens[items[n].hash] for n in numbers}
+        return found if _PINNED_SHARE * sum(found.values()) <= line.ctx.budget else {}
+
+    def _draw(self, call: Call, line: Line, frame: Frame, more: int) -> Layout:
+        """Draw the view of a line with room for the frame of a request and `more` tokens."""
         tools = [{"name": f"frame_{frame.digest}"}] if line.has_thinking else None  # only thinking is bound
         model = call.spans.model if call.spans else ""
-        view = line.ctx.render(reserve=frame.tokens, tools=tools, model=model or None)
+        view = line.ctx.render(reserve=frame.tokens + more, tools=tools, model=model or None)
         key = line.ctx.pages._engine.read(context_key)
-        call.view, call.reserve = view, frame.tokens
-        layout = lay_out(view, line.epoch, len(line.hashes), key)
-        self._state(line).layout = layout
+        call.view = view
         info = self._sessions.info_of(line.name)
-        info.last_tokens = view.tokens + frame.tokens
+        info.last_tokens = view.tokens + frame.tokens + more
         if view.fold is not None and view.fold.exchanges:
             info.folds += 1
             info.saved_tokens += view.fold.saved
-        return layout
+        return lay_out(view, line.epoch, len(line.hashes), key)
 
     def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
