@@ -34,6 +34,8 @@ _MAX_FEEDBACK = 10
 """The exchanges that give further words, and the most words."""
 _MANY_WORDS, _MIN_RARITY, _SOME_RARITY = 3, 6.0, 2.0
 """A question is clear if its words in the best three exchanges are rare; less so if it has many words."""
+_MUCH_ROOM = 3_000
+"""The tokens from which on the bonus of a speaker has most of its weight."""
 _STOP_STEMS = frozenset(map(stem, STOP_WORDS)) | STOP_WORDS
 
 
@@ -93,10 +95,19 @@ class WordCache:
 
 
 def score_memories(
-    question: Question, memories: Sequence[Memory], words: WordCache, likeness: Sequence[Likeness] = ()
+    question: Question,
+    memories: Sequence[Memory],
+    words: WordCache,
+    likeness: Sequence[Likeness] = (),
+    room: int = _MUCH_ROOM,
 ) -> tuple[list[float], list[str], bool]:
-    """Return the score of every memory, the main reason for it, and whether the question is clear."""
-    scorer = _Scorer(question, memories, words, likeness)
+    """Return the score of every memory, the main reason for it, and whether the question is clear.
+
+    `room` are the tokens for memories: in little room, the speaker counts less than the words.
+    """
+    weights = WITH_VECTORS if likeness else WITH_WORDS
+    weights = weights._replace(speaker=weights.speaker * min(1.0, 0.3 + room / _MUCH_ROOM))
+    scorer = _Scorer(question, memories, words, likeness, weights)
     asked = dict.fromkeys(question.words, 1.0)
     scores = scorer.score(asked)
     further = scorer.feedback(scores)
@@ -108,11 +119,16 @@ class _Scorer:
     """Scores the memories of one question, with different words."""
 
     def __init__(
-        self, question: Question, memories: Sequence[Memory], words: WordCache, likeness: Sequence[Likeness]
+        self,
+        question: Question,
+        memories: Sequence[Memory],
+        words: WordCache,
+        likeness: Sequence[Likeness],
+        weights: Weights,
     ) -> None:
         self._question = question
         self._memories = memories
-        self._weights = WITH_VECTORS if likeness else WITH_WORDS
+        self._weights = weights
         counted = [words.count(memory) for memory in memories]
         self._words = [held for held, _ in counted]
         self._sizes = [size for _, size in counted]
@@ -171,6 +187,8 @@ class _Scorer:
         holding = Counter(word for found in hits for word in found)
         best = nlargest(3, range(len(hits)), key=lambda n: (scores[n], -n))
         rarity = sum(idf(holding[word], len(hits)) for n in best for word in hits[n])
+        if len(question.words) < 2:
+            return False
         return rarity >= (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
 
     def reasons(self) -> list[str]:
@@ -179,7 +197,11 @@ class _Scorer:
         return [_reason(found, like, bonus) for found, like, bonus in zip(hits, self._like, self._bonus, strict=True)]
 
     def _hits(self, weights: WordWeights) -> list[WordHits]:
-        return [{word: held[word] for word in weights if word in held} for held in self._words]
+        none: WordHits = {}
+        is_without = weights.keys().isdisjoint  # most have no hit
+        return [
+            none if is_without(held) else {word: held[word] for word in weights if word in held} for held in self._words
+        ]
 
     def _bonus_of(self, memory: Memory) -> float:
         if memory.place < 0 or memory.echo:

@@ -28,16 +28,16 @@ from quire.model.text import collapse_whitespace, hang_lines
 from quire.search.indexing import query_index, read_page
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import CLOSE, OPEN, is_searchable, make_snippet, read_body
-from quire.search.query import Clause, Query, Question, Scope, make_phrase
+from quire.search.query import Query, Question, Scope, make_clause
 from quire.search.rank import rank
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
 from quire.storage.search_protocol import Index
 
-MAX_WHOLE = 4_000
+MAX_WHOLE = 1_000
 """A conversation of up to this many messages is read completely."""
-_MAX_FOUND = 300
+_MAX_FOUND = 200
 _NEIGHBOURS = 2
 _MAX_OTHERS = 40
 _MAX_CACHED = 20_000
@@ -92,12 +92,12 @@ def word_cache_of(state: State) -> WordCache:
     return _words.setdefault(state, WordCache())
 
 
-def find_memories(state: State, question: str, scope: Scope) -> list[Memory]:
-    """Return the candidates for a question in a viewer's scope."""
+def find_memories(state: State, question: str, scope: Scope, embedder: Embedder | None = None) -> list[Memory]:
+    """Return the candidates for a question in a viewer's scope. With an embedder, they also come from vectors."""
     conversation = state.conversation()
     memories: list[Memory] = []
     if conversation is not None and conversation in scope.segments:
-        memories += _exchanges(state, question, scope, conversation)
+        memories += _exchanges(state, question, scope, conversation, embedder)
     others = Scope(scope.segments - {conversation} if conversation is not None else scope.segments)
     for page in _search(state, question, scope, others, _MAX_OTHERS):
         if not page.header.folder and not page.header.pinned and page.header.form is Form.TEXT and page.header.body:
@@ -123,12 +123,14 @@ def likeness_functions(state: State, question: str, embedder: Embedder | None) -
     return [alone, with_neighbours]
 
 
-def _exchanges(state: State, question: str, scope: Scope, conversation: int) -> Iterator[Memory]:
+def _exchanges(
+    state: State, question: str, scope: Scope, conversation: int, embedder: Embedder | None
+) -> Iterator[Memory]:
     """Yield the exchanges of a short conversation, or the matching ones of a long one, in the order of messages."""
     if state.next_message <= MAX_WHOLE:
         pages: Iterable[PageRecord] = filter(is_searchable, state.segment_pages(conversation))
     else:
-        found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND)
+        found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND, embedder)
         sample = _pages_of(state, range(0, state.next_message, state.next_message // _SAMPLE))
         pages = {page.key: page for page in (*_with_neighbours(state, found), *sample)}.values()
     exchanges = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
@@ -163,17 +165,21 @@ def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[s
     return memory if memory.place == place else replace(memory, place=place)
 
 
-def _search(state: State, question: str, scope: Scope, within: Scope, limit: int) -> Iterator[PageRecord]:
-    """Yield the pages that the index finds for the words of a question."""
+def _search(
+    state: State, question: str, scope: Scope, within: Scope, limit: int, embedder: Embedder | None = None
+) -> Iterator[PageRecord]:
+    """Yield the pages that the index finds for the words of a question, and those with similar vectors."""
     runs = dict.fromkeys(split_runs(normalize_text(question[:10_000])))
     words = [word for word in runs if word not in STOP_WORDS][:64] or list(runs)[:64]
-    query = Query(tuple(Clause(make_phrase(word), (word,)) for word in words))
+    query = Query(tuple(clause for word in words if (clause := make_clause(word)) is not None))
     visible, wanted = scope.spans(), within.spans()
+    found = try_vectors(question, state.storage, state.context, embedder)
+    near = None if found is None else lambda spans, limit: found[0].like(found[1], spans, limit)
 
     def look(index: Index) -> list[PageRecord]:
         echoes = echo_cache_of(state, scope)
         while True:
-            ranked = rank(index, query, visible, wanted, limit, behind=echoes.keys)[:limit]
+            ranked = rank(index, query, visible, wanted, limit, near, echoes.keys)[:limit]
             stored = (read_page(state.storage, state.context, state.mark, entry.key) for entry in ranked)
             pages = [page for page in stored if page is not None and is_searchable(page)]
             if not echoes.learn(state, pages):
@@ -182,29 +188,33 @@ def _search(state: State, question: str, scope: Scope, within: Scope, limit: int
     yield from query_index(state.storage, state.context, look)
 
 
-def _with_neighbours(state: State, pages: Iterable[PageRecord]) -> Iterator[PageRecord]:
-    """Yield exchanges and their neighbours by message number, each once."""
-    seen: set[int] = set()
-    for page in pages:
-        if not page.header.numbers:
-            continue
-        before, after = page.header.numbers[0], page.header.numbers[-1]
-        earlier = range(max(before - _NEIGHBOURS, 0), before)
-        later = range(after + 1, min(after + 1 + _NEIGHBOURS, state.next_message))
-        for other in (page, *_pages_of(state, (*earlier, *later))):
-            if other.key not in seen:
-                seen.add(other.key)
-                yield other
+def _with_neighbours(state: State, pages: Iterable[PageRecord]) -> list[PageRecord]:
+    """Return exchanges and their neighbours by message number."""
+    found = [page for page in pages if page.header.numbers]
+    known = {number for page in found for number in page.header.numbers}
+    wanted: set[int] = set()
+    for page in found:
+        first, last = page.header.numbers[0], page.header.numbers[-1]
+        wanted.update(range(max(first - _NEIGHBOURS, 0), min(last + 1 + _NEIGHBOURS, state.next_message)))
+    return [*found, *_pages_of(state, wanted - known)]
 
 
 def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
-    """Yield the conversation's pages that contain these messages."""
-    for number in numbers:
-        record = next(iter(state.message_records(number, number)), None)
-        page = state.page_of(number) if record else None
-        is_there = page is not None and is_searchable(page) and number in page.header.numbers
-        if page is not None and is_there and segment_number(page.key) == state.conversation():
-            yield page
+    """Yield the conversation's pages that contain these messages. Adjacent messages are read with one scan."""
+    ordered = sorted(numbers)
+    ends = [n for n in range(len(ordered)) if n + 1 == len(ordered) or ordered[n + 1] > ordered[n] + 1]
+    start = 0
+    for end in ends:
+        for number, record in state.message_records(ordered[start], ordered[end]):
+            page = state.page(state.current_key(record.page))
+            if (
+                isinstance(page, PageRecord)
+                and number in page.header.numbers
+                and segment_number(page.key) == state.conversation()
+                and is_searchable(page)
+            ):
+                yield page
+        start = end + 1
 
 
 def _add_neighbours(rows: Any, memories: Sequence[Memory]) -> Any:
@@ -290,14 +300,15 @@ def rank_memories(
     *,
     words: WordCache | None = None,
     likeness: Sequence[Likeness] = (),
+    room: int = _MAX_SELECTED,
 ) -> RankedMemories:
-    """Score memories for a question."""
+    """Score memories for a question, to show them in about `room` tokens."""
     unique = {memory.key: memory for memory in memories}.values()
     ordered = sorted(unique, key=lambda memory: (memory.place < 0, memory.place, memory.key))
     asked = parse_question(question, ordered)
     if not asked.words:
         return RankedMemories((), (), ())
-    scores, reasons, is_clear = score_memories(asked, ordered, words or WordCache(), likeness)
+    scores, reasons, is_clear = score_memories(asked, ordered, words or WordCache(), likeness, room)
     return RankedMemories(ordered, scores, reasons, asked.words, is_clear)
 
 

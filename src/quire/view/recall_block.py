@@ -41,21 +41,25 @@ class RecallBlock:
 
     def reserve(self, visible: Collection[int]) -> list[TailPiece]:
         """Return a piece of the size that the block would have now, so that a fold makes room for it."""
-        part = self.build(self._share, visible)
-        text = "".join(str(message.content) for message in part.messages) if part else ""
-        return [TailPiece("recalled", 0, "", text, priority=Priority.UNIMPORTANT)] if part else []
+        recalled, text, _ = self._fit(self._share, visible)
+        return [TailPiece("recalled", 0, "", text, priority=Priority.UNIMPORTANT)] if recalled.pages else []
 
     def build(self, room: int, visible: Collection[int]) -> ViewPart | None:
         """Return the block in at most `room` tokens, without `visible` pages; None if no page matters or fits."""
+        recalled, text, tokens = self._fit(room, visible)
+        if not recalled.pages:
+            return None
+        return ViewPart("recalled", [Message(role="user", content=text)], tokens, self._shown_pages(recalled.pages))
+
+    def _fit(self, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
+        """Return the chosen pages, the text of the block in at most `room` tokens, and its tokens."""
         head = block_head(self._builder.key, TITLE)
         left = min(room, self._share) - self._builder.message_tokens(head)
         recalled, text, tokens = self._lay_out(head, left, visible)
         while recalled.pages and tokens > room:  # escaping may have made it longer
             left -= tokens - room
             recalled, text, tokens = self._lay_out(head, left, visible)
-        if not recalled.pages:
-            return None
-        return ViewPart("recalled", [Message(role="user", content=text)], tokens, self._shown_pages(recalled.pages))
+        return recalled, text, tokens
 
     def _lay_out(self, head: str, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
         recalled = RecallText()
@@ -70,12 +74,13 @@ class RecallBlock:
     def _memories(self) -> RankedMemories:
         """The pages that could be recalled, ranked. A fold does not change them."""
         state, question = self._engine.state, self._question
-        memories = find_memories(state, question, agent_scope(state))
+        memories = find_memories(state, question, agent_scope(state), self._engine.embedder)
         return rank_memories(
             question,
             [memory for memory in memories if memory.key != self._question_page],  # it would match itself best
             words=word_cache_of(state),
             likeness=likeness_functions(state, parse_question(question, memories).embedded, self._engine.embedder),
+            room=self._share,
         )
 
     def _shown_pages(self, pages: Collection[ChosenMemory]) -> list[RecalledPage]:

@@ -1,0 +1,123 @@
+"""Recall in generated histories: the evidence in the view, the newest value last, and the cost of a question.
+
+The figures of the held-out histories and of those for tuning are separate. Small talk is measured too.
+"""
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from bench.figures import Figure
+from bench.histories import HELD_OUT, START, TUNED, History, make_history
+from bench.measure import NoTokens
+from bench.recall import PROMPT, flatten
+from quire import ContextSystem, MemoryStorage
+from quire.context import DEFAULT_SEGMENTS, Context
+from quire.view.view import View
+
+BUDGET = 1_000
+SIZES = {4_000: 10.0, 100_000: 30.0}
+"""The limit in milliseconds of a question with recall beyond one without it, by the number of messages."""
+SMALL_TALK = (
+    "hello again",
+    "Good morning!",
+    "thanks, that is all",
+    "ok",
+    "你好",
+    "How are you doing today?",
+    "lol nice",
+)
+_ASKED = 9
+
+
+def run() -> list[Figure]:
+    """Return all figures of generated histories."""
+    figures = [
+        figure for name, numbers in (("held out", HELD_OUT), ("tuned", TUNED)) for figure in _recall(name, numbers)
+    ]
+    return [*figures, _small_talk(), *(_cost(size) for size in SIZES)]
+
+
+def _recall(name: str, numbers: Sequence[int]) -> list[Figure]:
+    asked, shown, wrong, right = Counter[str](), Counter[str](), 0, 0
+    tokens = answered = 0
+    for history in map(make_history, numbers):
+        context = store_history(history)
+        texts = [flatten(said.text) for said in history.messages]
+        for one in history.questions:
+            view = _ask(context, one.question)
+            found = flatten("\n".join(message.text for message in view.messages))
+            is_shown = all(texts[number] in found for number in one.evidence)
+            asked[one.kind] += 1
+            shown[one.kind] += is_shown
+            if is_shown:
+                answered += 1
+                tokens += sum(part.tokens for part in view.tail if part.kind == "recalled")
+            if one.stale and is_shown:
+                is_last = all(found.rfind(texts[number]) < found.rfind(texts[one.evidence[-1]]) for number in one.stale)
+                right, wrong = right + is_last, wrong + (not is_last)
+    by = ", ".join(f"{kind}: {shown[kind] / asked[kind]:.2f}" for kind in sorted(asked))
+    each = f"{tokens / max(answered, 1):.0f} tokens recalled for each answered question"
+    note = f"{asked.total()} questions, `recall=True`; all shown by kind {by}; {each}"
+    missing = 100 * (1 - shown.total() / asked.total())
+    return [
+        Figure(f"evidence not all shown, histories {name}, {BUDGET:,} tokens", missing, "%", None, note),
+        Figure(f"newest value not last, histories {name}", wrong, "", 0, f"of {wrong + right} questions"),
+    ]
+
+
+def _small_talk() -> Figure:
+    """Return the tokens that small talk recalls, on average."""
+    context = store_history(make_history(HELD_OUT[0]))
+    sizes = [sum(part.tokens for part in _ask(context, text).tail if part.kind == "recalled") for text in SMALL_TALK]
+    note = ", ".join(f"{text} {size}" for text, size in zip(SMALL_TALK, sizes, strict=True))
+    return Figure("tokens recalled for small talk", statistics.mean(sizes), "tokens", 300, note)
+
+
+def _cost(size: int) -> Figure:
+    """Return the processor time of a question with recall beyond one without it, in a conversation of this size."""
+    history = make_history(HELD_OUT[1])
+    context = _new_context([START], counter=NoTokens())
+    said = [{"role": one.role, "content": one.text} for one in history.messages]
+    rounds = -(-size // len(said))
+    context.import_messages(
+        [{**one, "content": f"{one['content']} {turn}"} for turn in range(rounds) for one in said][:size]
+    )
+    context.render()
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for one in history.questions[: _ASKED + 1]:
+        for recall in (False, True):
+            context.user(one.question)
+            start = time.process_time()
+            context.render(recall=recall or None)
+            took[recall].append((time.process_time() - start) * 1e3)
+            context.assistant("Noted.")
+    with_recall, without = (statistics.median(took[recall][1:]) for recall in (True, False))
+    note = f"{with_recall:.1f} ms against {without:.1f} ms; the first question {took[True][0]:.0f} ms"
+    return Figure(f"a question in {size:,} messages: recall", max(with_recall - without, 0.0), "ms", SIZES[size], note)
+
+
+def store_history(history: History, budget: int = BUDGET) -> Context:
+    """Return a history as a context, as an agent would have stored it."""
+    now = [0]
+    context = _new_context(now, budget=budget)
+    context.system(PROMPT)
+    for said in history.messages:
+        now[0] = said.when
+        context.add({"role": said.role, "content": said.text})
+    context.render()
+    return context
+
+
+def _new_context(now: list[int], *, budget: int = BUDGET, **options: object) -> Context:
+    system = ContextSystem(MemoryStorage(), clock=lambda: now[0], **options)  # type: ignore[arg-type]
+    for segment in DEFAULT_SEGMENTS:
+        system.add_segment(segment)
+    return Context(system, budget=budget, preamble="")
+
+
+def _ask(context: Context, question: str) -> View:
+    with context.temporary():
+        context.user(question)
+        return context.render(recall=True)
