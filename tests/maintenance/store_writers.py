@@ -21,12 +21,13 @@ from quire import (
     IrreducibleFloor,
     Library,
     NoSuchContext,
+    NoSuchPage,
     ToolCall,
 )
 
 SHARED = "shared"
 _WORDS = ["flight", "seat", "window", "price", "Seattle", "北京", "order", "ticket", "refund", "HAT136"]
-_EXPECTED = (Conflict, Busy, InvalidOperation, IrreducibleFloor, NoSuchContext)
+_EXPECTED = (Conflict, Busy, InvalidOperation, IrreducibleFloor, NoSuchContext, NoSuchPage)
 
 
 class Writer:
