@@ -44,8 +44,8 @@ class _Saved(msgspec.Struct, array_like=True):
 class FiveCallStorage(MemoryStorage):
     """A storage over a backend with five calls. Only one object at a time may write to a backend.
 
-    Two writers are not detected. All records are held in memory. The backend stores pages whose names are numbers, not
-    the pages of the context.
+    Two writers are not detected. All records are held in memory. The backend stores one page per commit,
+    not the pages of the context.
     """
 
     def __init__(self, backend: PageBackend) -> None:
