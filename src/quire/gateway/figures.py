@@ -5,6 +5,7 @@ A thread does both about once per second, so that no request waits for it.
 
 import logging
 from threading import Event, Thread
+from typing import Any
 
 import msgspec
 
@@ -52,6 +53,10 @@ class FigureKeeper:
         if not infos:
             return
         try:
+            caches: tuple[dict[str, Any], ...] = (self._before, self._written, self._chosen)
+            for cache in caches:
+                for name in cache.keys() - infos.keys():  # if it comes back, its figures go on from the stored ones
+                    del cache[name]
             stored = {session.name: session for session in self._ledger.sessions()}
             changed = {}
             for name, info in infos.items():
