@@ -82,6 +82,8 @@ class FolderRows:
 
     def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
         """Update the rows in which a commit changed pages. All children of a new folder are among these pages."""
+        if len(pages) == 1 and self._follow_last(version, next(iter(pages.values()))):  # the usual case
+            return
         changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
         for page in pages.values():
             if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
@@ -89,18 +91,21 @@ class FolderRows:
         for folder, found in changed.items():
             own = pages.get(folder)
             row = [] if isinstance(own, PageRecord) and own.header.born == version else self._rows.pop(folder, None)
-            if row is None:
-                continue
-            if len(pages) == len(found) == 1 and row and _is_at_end(row[-1], found[0], version):
-                self.keep(folder, [*(row[:-1] if row[-1].key == found[0].key else row), *found])
-            else:
+            if row is not None:
                 left = (page for page in row if page.key not in pages)
                 self.keep(folder, sorted([*left, *found], key=slot_of))
 
-
-def _is_at_end(last: PageRecord, page: PageRecord, version: int) -> bool:
-    """Return whether a page is new at the end of a row, or is still its last one."""
-    return slot_of(last) <= slot_of(page) and (page.header.born == version or page.key == last.key)
+    def _follow_last(self, version: int, page: "PageRecord | Gone") -> bool:
+        """Follow the change of one page if it is new at the end of a row, or the last one; return whether it is."""
+        folder = page.parent if isinstance(page, PageRecord) and not page.is_cold else None
+        row = None if folder is None else self._rows.get(folder)
+        if folder is None or not row or not isinstance(page, PageRecord) or slot_of(page) < slot_of(row[-1]):
+            return False
+        is_known = page.key == row[-1].key
+        if is_known or page.header.born == version:
+            del self._rows[folder]
+            self.keep(folder, [*(row[:-1] if is_known else row), page])
+        return is_known or page.header.born == version
 
 
 Gap = tuple[int, int]

@@ -9,7 +9,7 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
@@ -134,7 +134,7 @@ class ViewPart:
     The part of an exchange may have the `reply` in it. It has no thinking; `bare` is this part for the one that has.
     """
 
-    __slots__ = ("_anthropic", "_digest", "_is_flat", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
+    __slots__ = ("_anthropic", "_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
 
     def __init__(
         self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
@@ -147,7 +147,6 @@ class ViewPart:
         self.bare: ViewPart | None = None
         self._digest = b""
         self._openai: list[dict[str, Any]] | None = None
-        self._is_flat: bool | None = None
         self._anthropic: list[dict[str, Any] | None] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
@@ -178,16 +177,6 @@ class ViewPart:
         if self._openai is None:
             self._openai = format_request(self.messages, "openai")
         return self._openai
-
-    def copy_openai(self) -> list[dict[str, Any]]:
-        """Return the messages in OpenAI's form as new values."""
-        values = self.openai()
-        if self._is_flat is None:
-            self._is_flat = all(type(inner) is str for value in values for inner in value.values())
-        if self._is_flat:
-            return [value.copy() for value in values]
-        fresh: list[dict[str, Any]] = to_builtins(values)
-        return fresh
 
     def anthropic(self) -> list[dict[str, Any] | None]:
         """Return each message in Anthropic's form, not joined to others; None for one without content. It is cached."""

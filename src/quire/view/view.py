@@ -82,7 +82,8 @@ class View:
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages for OpenAI chat completions, as new values."""
-        return [value for part in self.parts for value in part.copy_openai()]
+        fresh: list[dict[str, Any]] = to_builtins([value for part in self.parts for value in part.openai()])
+        return fresh
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
