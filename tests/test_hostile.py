@@ -256,7 +256,7 @@ CALLS: dict[str, Call] = {
     "undo": Call(entry=6),
     "checkpoint": Call(name="here"),
     "rollback": Call(to=6),
-    "fork": Call(("at", OPTIONAL), new_name="branch", at=6),
+    "fork": Call(("at", OPTIONAL), ("check", {"bool"}), new_name="branch", at=6, check=False),
     "evict_lru": Call(("max_pages", NUMBERS), max_pages=3),
     "set_storage": Call(("migrate", {"bool"}), ("progress", CODE), target=..., migrate=True, progress=None),
     "migrate": Call(("progress", CODE), target=..., progress=None),
