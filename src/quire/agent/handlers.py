@@ -211,9 +211,9 @@ def segment(context: ToolContext, do: str, segment: str, permission: str | None 
 
 
 def _prefix_hint(query: Query) -> str:
-    """Return the advice to search for a prefix, because words match only as they are written."""
+    """Return the advice to search for a prefix, because a part of a word matches only with a star."""
     spaced = any(not is_unspaced(word) for word in query.words)
-    return ", or a word's beginning with a star: flight* finds flights" if spaced else ""
+    return ", or a word's beginning with a star: book* finds bookshelf" if spaced else ""
 
 
 def _change_page(context: ToolContext, page: PageIndex, name: str | None, summary: str | None, text: str | None) -> str:
