@@ -1,7 +1,7 @@
 """Messages of LangChain and pydantic-ai are read; a dict of an unknown shape is refused; a new SDK item stays raw."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -44,24 +44,21 @@ def test_an_import_marks_an_unknown_shape_and_never_calls_it_an_assistant_messag
 
 
 def test_an_invalid_call_of_langchain_without_an_id_is_a_text_and_odd_arguments_are_texts() -> None:
-    from datetime import date
-
-    from langchain_core.messages import AIMessage
-
+    lc = pytest.importorskip("langchain_core.messages")
     broken = {"name": "book", "args": "{to: SEA", "id": None, "error": "no JSON", "type": "invalid_tool_call"}
     ctx = quire.open("memory:")
     ctx.user("Hi")
-    ctx.add(AIMessage("Wait.", invalid_tool_calls=[broken], additional_kwargs={"score": float("inf")}))
+    ctx.add(lc.AIMessage("Wait.", invalid_tool_calls=[broken], additional_kwargs={"score": float("inf")}))
     assert (ctx.messages()[-1].tool_calls, ctx.messages()[-1].text) == (
         (),
         "Wait.\n[Invalid call of book: {to: SEA]",
     )
-    ctx.add(AIMessage("", tool_calls=[{"name": "book", "args": {"on": date(2026, 5, 20)}, "id": "c1"}]))
+    ctx.add(lc.AIMessage("", tool_calls=[{"name": "book", "args": {"on": date(2026, 5, 20)}, "id": "c1"}]))
     assert ctx.messages()[-1].tool_calls[0].arguments == '{"on":"2026-05-20"}'
     endless: dict[str, Any] = {}
     endless["again"] = endless
     with pytest.raises(InvalidValue, match="nested too deeply"):
-        ctx.add(AIMessage.model_construct(content="", tool_calls=[{"name": "book", "args": endless, "id": "c2"}]))
+        ctx.add(lc.AIMessage.model_construct(content="", tool_calls=[{"name": "book", "args": endless, "id": "c2"}]))
 
 
 def test_an_item_of_a_new_type_stays_raw_with_its_provider_and_as_an_sdk_object() -> None:
