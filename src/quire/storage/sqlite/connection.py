@@ -175,8 +175,9 @@ class SQLiteConnectionStorage:
             self._run("DELETE FROM quire_context WHERE name = ?", name)
 
     def close(self) -> None:
-        """Stop using the connection. It stays open."""
-        self._closed = True
+        """Stop using the connection after the running call. It stays open."""
+        with self._lock:
+            self._closed = True
 
     def _prepare(self, create: bool) -> None:
         """Create the tables if they are missing, and check that this quire can use them."""
@@ -209,12 +210,17 @@ class SQLiteConnectionStorage:
                 " before quire writes. A connection of sqlite3 starts one at the first change, unless it has"
                 " isolation_level=None."
             )
-        self._run("BEGIN IMMEDIATE")
+        is_refused = False
         try:
+            try:
+                self._run("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
+            except Exception:
+                is_refused = True
+                raise
             yield
             self._run("COMMIT")
         except BaseException:
-            if self._is_in_transaction():
+            if not is_refused and self._is_in_transaction():
                 self._run("ROLLBACK")
             raise
 

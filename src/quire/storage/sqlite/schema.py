@@ -243,8 +243,8 @@ def context_numbers(db: apsw.Connection, table: str) -> Iterator[int]:
 @contextmanager
 def transaction(db: apsw.Connection) -> Iterator[None]:
     """Run a block in a transaction that may write, and roll it back if the block raises."""
-    db.execute("BEGIN IMMEDIATE")
     try:
+        db.execute("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
         yield
         db.execute("COMMIT")
     except BaseException:
@@ -255,8 +255,8 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
 @contextmanager
 def reading(db: apsw.Connection) -> Iterator[None]:
     """Run a block on one state of the file. What it writes, such as temporary tables, is rolled back."""
-    db.execute("BEGIN")
     try:
+        db.execute("BEGIN")
         yield
     finally:
         roll_back(db)

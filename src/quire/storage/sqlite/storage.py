@@ -202,8 +202,8 @@ class SQLiteStorage:
         with self._lock:
             if commit.expect:
                 self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
-            self._write("BEGIN IMMEDIATE")
             try:
+                self._write("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
                 number = self._move_head(context, commit)
                 self._apply(number, commit)
                 self._write("COMMIT")
