@@ -318,6 +318,14 @@ def test_an_exported_file_can_be_imported(run: Run, store: Path, tmp_path: Path)
         assert not library.exists("bad")
 
 
+@pytest.mark.parametrize("form", ["quire", "json", "html"])
+def test_a_copy_of_a_context_is_not_a_view(run: Run, store: Path, tmp_path: Path, form: str) -> None:
+    ended = run("export", store, tmp_path / "a", "--format", form, "--view")
+    assert ended.code == 2
+    assert "--view is for claude-code, codex, openai" in ended.err
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize("form", ["openai", "anthropic", "responses"])
 def test_an_exported_conversation_is_imported_as_it_was(run: Run, store: Path, tmp_path: Path, form: str) -> None:
     ended = run("export", store, "-", "--format", form)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.cli.commands import ROWS
-from quire.cli.wording import CommandWording
+from quire.cli.command import build_parser
+from quire.cli.commands import ROWS, load
+from quire.cli.wording import CommandWording, argument_names
 from quire.errors import Hint, InvalidOperation, InvalidValue
 from tests.cli.conftest import NAME, Run
 
@@ -41,6 +42,15 @@ def test_a_command_is_for_the_store_and_the_context_that_were_given() -> None:
     command = CommandWording(given).command(Hint("hide", "usr-1"))
     assert command == "quire hide postgresql://ada@db/agents usr-1 --context 'support 42'"
     assert CommandWording(Namespace()).command(Hint("hide", "usr-1")) == "quire hide WHERE usr-1"
+
+
+def test_a_command_in_a_hint_has_a_context_only_if_it_takes_one() -> None:
+    wording = CommandWording(Namespace(where="a.db", context="ada"))
+    for row in ROWS.values():
+        if not row.name.startswith(("gateway", "demo", "completion")):
+            command = wording.command(Hint(row.name))
+            takes = "context" in argument_names(build_parser(row.name, row.summary, load(row)))
+            assert (command is not None and "--context ada" in command) == takes
 
 
 def test_a_missing_store_names_the_option_that_creates_it_only_if_there_is_one() -> None:

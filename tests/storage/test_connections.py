@@ -165,17 +165,27 @@ def test_a_connection_of_another_thread_is_named(tmp_path: Path) -> None:
     errors: list[BaseException] = []
 
     def work() -> None:
-        try:
-            ctx.user("from another thread")
-        except InvalidOperation as error:
-            errors.append(error)
+        for call in (lambda: ctx.user("from another thread"), lambda: quire.open(connection, "another")):
+            try:
+                call()
+            except InvalidOperation as error:
+                errors.append(error)
 
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
         ctx = quire.open(connection, "agent")
         thread = Thread(target=work)
         thread.start()
         thread.join()
-        assert "check_same_thread=False" in str(errors[0])
+        assert len(errors) == 2
+        assert all("check_same_thread=False" in str(error) for error in errors)
+
+
+@pytest.mark.parametrize("connect", [sqlite3.connect, apsw.Connection])
+def test_a_closed_connection_is_refused(connect: Callable[[str], Any], tmp_path: Path) -> None:
+    connection = connect(str(tmp_path / "app.db"))
+    connection.close()
+    with pytest.raises(StorageClosed, match=r"Connection.* is closed"):
+        quire.open(connection)
 
 
 def test_what_quire_cannot_use_is_refused(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ _PLACEHOLDERS = {
     "move": "FOLDER",
 }
 """Arguments that a command needs and a hint may leave open."""
+_STORE_COMMANDS = frozenset({"backup", "erase", "ls"})
+"""Commands for a whole store: they have no --context."""
 _FLAG = re.compile(r"(\w+)=True")
 _CALL = re.compile(r"(\w+)\((?:'?([\w-]+)'?)?\)")
 """A Python call with one argument at most: a page or a number."""
@@ -75,7 +77,8 @@ class CommandWording(Wording):
         given = "".join(
             f" {word}" for word in (hint.page and shlex.quote(hint.page), number, _PLACEHOLDERS.get(name)) if word
         )
-        return f"quire {name} {self._where}{given}{self._context}{flags}"
+        context = "" if name in _STORE_COMMANDS else self._context
+        return f"quire {name} {self._where}{given}{context}{flags}"
 
     def command_of_call(self, source: str) -> str:
         """Return the command for a call given as Python source, such as `hide('usr-1')`; the source if there is none.

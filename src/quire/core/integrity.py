@@ -321,7 +321,7 @@ class RecordCheck:
         raise Corrupt(
             f"Context {self._context!r}: {text} Restore it from a backup.",
             Hint("doctor", purpose="to list all damage"),
-            Hint("backup", purpose="to copy the context without repairing it"),
+            Hint("backup", purpose="to copy the store with the damage"),
         ) from error
 
 

@@ -324,7 +324,10 @@ class ExportFile:
     def _check_title(self, title: bytes) -> int:
         number = title.removeprefix(_TITLE).strip()
         if not title.startswith(_TITLE) or not title.endswith(b"\n") or not number.isdigit():
-            raise Corrupt(f"{str(self.path)!r} is no exported context.")
+            raise Corrupt(
+                f"{str(self.path)!r} is no exported context: only files of the format 'quire' are imported here."
+                " ctx.pages.load reads the format 'json'."
+            )
         if int(number) > FORMAT:
             raise NewerFormat(
                 f"{str(self.path)!r} has export format {int(number)}; this quire reads up to {FORMAT}."

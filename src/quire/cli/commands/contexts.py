@@ -147,7 +147,11 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
     argument("file", metavar="FILE", help="the file to write; - is standard output (not for quire)"),
     argument("-f", "--format", choices=_FORMATS, default="quire", help=f"{_FORMAT_HELP} (default: %(default)s)"),
     argument("--overwrite", action="store_true", help="replace an existing file"),
-    argument("--view", action="store_true", help="write the current view instead of the whole conversation"),
+    argument(
+        "--view",
+        action="store_true",
+        help="write the current view instead of the whole conversation (not for quire, json and html)",
+    ),
     argument("--times", action="store_true", help="write the time of each message of openai, anthropic and responses"),
     examples=(
         "quire export agent.db support-42.quire --context support-42",
@@ -162,6 +166,10 @@ def run_export(options: argparse.Namespace, out: Output) -> None:
     values: Values = {"format": options.format, "file": options.file}
     if options.format == "quire" and options.file == _STDOUT:
         raise InvalidOperation("The format 'quire' is binary and cannot go to standard output: name a file.")
+    if options.format in _WHOLE and options.view:
+        raise InvalidOperation(
+            f"The format {options.format!r} has the whole context; --view is for {', '.join(SESSION_FORMATS)}."
+        )
     if options.format in _WHOLE and options.file != _STDOUT:
         with quire.Library(options.where, create=False) as library, Progress("Writing") as progress:
             name = existing_name(library, options)

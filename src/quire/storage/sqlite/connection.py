@@ -73,7 +73,8 @@ class SQLiteConnectionStorage:
         self.durability = check_durability(durability)
         self._connection = connection
         self._closed = False
-        self._lock = StorageLock(Path(":memory:"))
+        self._name = show(connection)  # for errors of the first statement, which reads the path
+        self._lock = StorageLock(Path(self._name))
         with self._lock:
             files = [row[2] for row in self._run("PRAGMA database_list") if row[1] in ("main", b"main")]
             path = files[0] if files else ""
@@ -186,7 +187,10 @@ class SQLiteConnectionStorage:
                 f"{self._name!r} is a store of quire. Close the connection, and open the store by its path."
             )
         if self.durability == "full" and self._run("PRAGMA synchronous")[0][0] < 2:
-            raise InvalidValue("is 'full', but the connection has a synchronous below FULL.", argument="durability")
+            raise InvalidValue(
+                "is 'full', but the connection has a synchronous below FULL. Run PRAGMA synchronous=FULL on it.",
+                argument="durability",
+            )
         made = "SELECT count(*) FROM sqlite_master WHERE name = 'quire_schema'"
         if self._run(made) == [(0,)]:
             if not create:
