@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
@@ -188,6 +189,36 @@ def test_a_closed_connection_is_refused(connect: Callable[[str], Any], tmp_path:
         quire.open(connection)
 
 
+def write_in_threads(storages: list[Storage]) -> None:
+    """Let each storage write a context of its own in a thread of its own, at the same time."""
+
+    def work(number: int) -> None:
+        try:
+            with quire.open(storages[number], f"agent-{number}") as ctx:
+                for step in range(20):
+                    ctx.user(f"message {step}")
+        except BaseException as error:
+            errors.append(error)
+
+    errors: list[BaseException] = []
+    threads = [Thread(target=work, args=(number,)) for number in range(len(storages))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_several_storages_share_one_sqlite_connection(tmp_path: Path) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # the threads change within a transaction
+    try:
+        with closing(_connect(tmp_path / "app.db")) as connection:
+            write_in_threads([SQLiteConnectionStorage(connection) for _ in range(3)])
+    finally:
+        sys.setswitchinterval(interval)
+
+
 def test_what_quire_cannot_use_is_refused(tmp_path: Path) -> None:
     quire.open(tmp_path / "agents.db").close()
     with closing(sqlite3.connect(tmp_path / "agents.db")) as own, pytest.raises(InvalidValue, match="by its path"):
@@ -282,6 +313,12 @@ def test_quire_open_takes_a_postgres_connection_and_a_pool() -> None:
         assert connections.get_stats()["pool_available"] >= 1
     with pytest.raises(StorageClosed):
         library.exists("by-pool")
+
+
+def test_several_storages_share_one_postgres_connection() -> None:
+    with _postgres() as connection:
+        schema = new_schema()
+        write_in_threads([PostgresStorage(connection, schema=schema, busy_seconds=60) for _ in range(3)])
 
 
 def test_a_lost_postgres_connection_is_reported() -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection
@@ -23,6 +24,8 @@ from quire.storage.postgres.connection import Db, Pool, WatchedConnection
 from quire.storage.postgres.statements import Sql
 
 _ACCEPTED: Final = "a URL, an open psycopg.Connection, or a psycopg_pool.ConnectionPool"
+_turns: "WeakKeyDictionary[object, Lock]" = WeakKeyDictionary()
+"""One lock for each connection: several storages can use the same one."""
 
 
 @runtime_checkable
@@ -61,7 +64,7 @@ class LentPool(Pool):
     def __init__(self, source: "Connection[Any] | ConnectionPool", name: str) -> None:
         self._source = source
         self._name = name
-        self._turn = Lock()
+        self._turn = _turns.setdefault(source, Lock()) if isinstance(source, Connection) else Lock()
         self._closed = False
         self._process = os.getpid()
 

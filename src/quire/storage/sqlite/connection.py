@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import apsw
 
@@ -55,6 +56,8 @@ _PUT: Final = "INSERT OR REPLACE INTO quire_record (context, family, key, value,
 _PATCH: Final = "UPDATE quire_record SET value = ? WHERE context = ? AND family = ? AND key = ?"
 _DELETE: Final = "DELETE FROM quire_record WHERE context = ? AND family = ? AND key = ?"
 _CHUNK: Final = 256
+_locks: "WeakValueDictionary[int, StorageLock]" = WeakValueDictionary()
+"""The lock of each connection by its id: several storages can use the same one. They keep both in memory."""
 
 
 class SQLiteConnectionStorage:
@@ -79,7 +82,7 @@ class SQLiteConnectionStorage:
             files = [row[2] for row in self._run("PRAGMA database_list") if row[1] in ("main", b"main")]
             path = files[0] if files else ""
             self._name = (path.decode() if isinstance(path, bytes) else path) or ":memory:"
-        self._lock = StorageLock(Path(self._name))
+        self._lock = _locks.setdefault(id(connection), StorageLock(Path(self._name)))
         with self._lock:
             self._prepare(create)
 
