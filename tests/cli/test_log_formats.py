@@ -141,7 +141,7 @@ def test_a_line_that_is_not_json_is_skipped_and_reported(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "neither JSON nor JSON Lines"),
+        (b"", "neither JSON nor JSON Lines: .*; it is empty"),
         (b"Dear diary,\ntoday", "neither JSON nor JSON Lines"),
         (b"{}", "No message in"),
         (b'{"pages": []}', "No message in"),

@@ -74,7 +74,7 @@ class Repairer:
             return mended, self._parse(mended)
         except InvalidValue:
             if self._redaction is not None:
-                why = "It is no message."  # the reason quotes it
+                why = "It is no message that quire can read; redact= leaves out the reason, which quotes it."
             kept = _to_text_message(value, why)
             self._report(UNREADABLE, f"Kept as text: {why}")
             return kept, [kept]

@@ -206,9 +206,8 @@ def _values(data: bytes, name: str) -> Iterator[tuple[int, object]]:
     except ValueError as error:
         values = [(n, _line_value(n, line)) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if all(isinstance(value, SkippedRecord) for _, value in values):  # not JSON Lines either
-            raise InvalidValue(
-                f"{name!r} is neither JSON nor JSON Lines: {error}; it begins {short_repr(text[:40])}."
-            ) from None
+            start = f"it begins {short_repr(text[:40])}" if text.strip() else "it is empty"
+            raise InvalidValue(f"{name!r} is neither JSON nor JSON Lines: {error}; {start}.") from None
         yield from values
 
 

@@ -198,6 +198,6 @@ def _print_skipped(log: LogFile, out: Output) -> None:
     if not log.skipped:
         return
     lines = {record.what: record.line for record in reversed(log.skipped)}
-    out.line(f"skipped {len(log.skipped):,} records of the file that are not messages of the conversation:")
+    out.line(f"skipped {count_of(len(log.skipped), 'record')} of the file (no message of the conversation):")
     for what, count in log.count_skipped().items():
         out.line(f"   {count:,} × {out.safe(what)} {out.paint.dim(f'(first in line {lines[what]:,})')}")
