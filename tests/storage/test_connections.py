@@ -181,6 +181,29 @@ def test_a_connection_of_another_thread_is_named(tmp_path: Path) -> None:
         assert all("check_same_thread=False" in str(error) for error in errors)
 
 
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize("connect", [sqlite3.connect, apsw.Connection])
+def test_an_erasure_names_the_bytes_that_the_owner_has_to_remove(
+    connect: Callable[[str], Any], mode: str, tmp_path: Path
+) -> None:
+    with closing(connect(str(tmp_path / "app.db"))) as connection:
+        connection.execute("PRAGMA secure_delete = OFF").fetchall()
+        connection.execute(f"PRAGMA journal_mode = {mode}").fetchall()
+        library = quire.Library(connection)
+        ctx = library.create("ada")
+        for number in range(20):
+            ctx.user(f"wxyzzy {number} " * 200)
+        assert not ctx.pages.purge("usr-1").scrubbed
+        done = library.erase("ada")
+        assert (done.scrubbed, done.remains[0].code) == (False, "server")
+        assert "VACUUM" in done.remains[0].text
+        assert library.scrub() == done.remains[:1]
+        assert any(b"wxyzzy" in file.read_bytes() for file in tmp_path.iterdir())
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        assert not any(b"wxyzzy" in file.read_bytes() for file in tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("connect", [sqlite3.connect, apsw.Connection])
 def test_a_closed_connection_is_refused(connect: Callable[[str], Any], tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "app.db"))

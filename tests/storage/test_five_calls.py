@@ -1,5 +1,6 @@
 """A backend with the five calls of document 000: the storage suite, reopening, damage and failures."""
 
+from base64 import b64decode
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -65,6 +66,29 @@ def test_a_context_is_there_again_after_reopening(tmp_path: Path, most: int, mon
         assert ctx.pages.marshal() == before
         assert ctx.check() == []
         ctx.user("One more")
+
+
+def test_a_purge_leaves_no_byte_in_the_backend(tmp_path: Path) -> None:
+    backend = Folder(tmp_path)
+
+    def has_secret() -> bool:
+        saved = [b64decode(backend.load(index).meta["data"]) for index in backend.list()]
+        return any(b"wxyzzy" in data for data in saved)
+
+    with quire.open(FiveCallStorage(backend), "a") as ctx:
+        ctx.user("wxyzzy")
+        ctx.user("Stays")
+        assert has_secret()
+        assert ctx.pages.purge("usr-1").scrubbed
+        assert not has_secret()
+    with quire.open(FiveCallStorage(backend), "a") as ctx:
+        assert ctx.messages(all=True)[1].text == "Stays"
+        assert ctx.check() == []
+        backend.full = True
+        with pytest.raises(StorageFailure, match="no space left"):
+            ctx.pages.scrub()
+        backend.full = False
+        ctx.user("After a failed scrub")
 
 
 def test_a_failed_save_changes_nothing_and_a_missing_page_is_noticed(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ are read from the pages when the storage is opened. Now and then one page with a
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
@@ -76,6 +76,18 @@ class FiveCallStorage(MemoryStorage):
             super().drop(context)
             for number in reversed(self._pages.pop(context, [])):
                 self._backend.delete(_index(context, number))
+
+    def scrub(self, contexts: Sequence[str] | None) -> None:
+        """Replace the saved commits of these contexts, or of all, by one without deleted records."""
+        with self._lock:
+            for context in list(self._pages) if contexts is None else contexts:
+                if context in self._pages:
+                    try:
+                        self._compact(context)
+                    except StorageFailure:
+                        raise
+                    except Exception as error:  # foreign code can raise anything
+                        raise StorageFailure(f"The backend could not delete a page: {error!r}.") from error
 
     def _read(self) -> None:
         """Read all pages. Those before a page with all records are left over from an interruption."""

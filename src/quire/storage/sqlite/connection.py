@@ -56,6 +56,7 @@ _PUT: Final = "INSERT OR REPLACE INTO quire_record (context, family, key, value,
 _PATCH: Final = "UPDATE quire_record SET value = ? WHERE context = ? AND family = ? AND key = ?"
 _DELETE: Final = "DELETE FROM quire_record WHERE context = ? AND family = ? AND key = ?"
 _CHUNK: Final = 256
+_MEMORY: Final = ":memory:"
 _locks: "WeakValueDictionary[int, StorageLock]" = WeakValueDictionary()
 """The lock of each connection by its id: several storages can use the same one. They keep both in memory."""
 
@@ -81,7 +82,7 @@ class SQLiteConnectionStorage:
         with self._lock:
             files = [row[2] for row in self._run("PRAGMA database_list") if row[1] in ("main", b"main")]
             path = files[0] if files else ""
-            self._name = (path.decode() if isinstance(path, bytes) else path) or ":memory:"
+            self._name = (path.decode() if isinstance(path, bytes) else path) or _MEMORY
         self._lock = _locks.setdefault(id(connection), StorageLock(Path(self._name)))
         with self._lock:
             self._prepare(create)
@@ -177,6 +178,15 @@ class SQLiteConnectionStorage:
         with self._lock, self._transaction():
             self._run(f"DELETE FROM quire_record WHERE context = ({_ID})", name)
             self._run("DELETE FROM quire_context WHERE name = ?", name)
+
+    def scrub(self, contexts: Sequence[str] | None) -> str | None:
+        """Return what the owner of the database has to do: quire does not rewrite a file with other tables."""
+        if self._name == _MEMORY:
+            return None
+        return (
+            f"Free pages of {self._name!r} keep deleted bytes until its owner runs VACUUM, and after it, in WAL mode,"
+            " PRAGMA wal_checkpoint(TRUNCATE)."
+        )
 
     def close(self) -> None:
         """Stop using the connection after the running call. It stays open."""
