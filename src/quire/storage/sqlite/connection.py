@@ -225,7 +225,7 @@ class SQLiteConnectionStorage:
             raise InvalidOperation(
                 f"The connection to {self._name!r} is inside a transaction of its owner: commit it or roll it back"
                 " before quire writes. A connection of sqlite3 starts one at the first change, unless it has"
-                " isolation_level=None."
+                " isolation_level=None. With autocommit=False it always has one: connect with autocommit=True."
             )
         is_refused = False
         try:
