@@ -62,6 +62,11 @@ commits and slices a list.
 
 
 NOTES = {
+    "legal": """
+Every recorded conversation is replayed against a strict provider: every reply thinks, a window is open, recall is on,
+and the model writes notes, with a capacity of an eighth of the budget. A floor is what must be shown; quire refuses to
+render if it exceeds the budget.
+""",
     "recall": """
 The dialogues are five of LoCoMo: very long dialogues of two people, with questions and the turns that answer them. A
 question counts if the view has all of these turns, letter for letter. Category 1 needs several turns, 3 needs
@@ -72,9 +77,18 @@ mem0 and Zep were not run: they need a model to write their memories. Their pape
 of answers that a model judges to be right, on all ten dialogues of LoCoMo, categories 1 to 4. The mem0 paper (Chhikara
 et al., 2025) reports 66.9 % for mem0 with 1,764 tokens of memory for each question, 68.4 % for its graph variant and
 66.0 % for Zep; Zep's authors report 75.1 % for Zep.
-"""
+""",
 }
 """Texts before the figures of a topic."""
+
+TITLES = {
+    "book": "Pages",
+    "legal": "Legal requests and limits",
+    "cli": "Command line",
+    "postgres": "PostgreSQL",
+    "s3": "S3",
+}
+"""Titles of topics; the others are their names."""
 
 
 def _topic(name: str, results: Mapping[str, Any]) -> str:
@@ -82,7 +96,7 @@ def _topic(name: str, results: Mapping[str, Any]) -> str:
         f"| {figure.name} | {_value(figure)} | {_limit(figure)} | {figure.note} |" for figure in _figures(results)
     )
     where = ", ".join(f"{what} {value}" for what, value in results["machine"].items())
-    return f"""### The {name}
+    return f"""### {TITLES.get(name, name.capitalize())}
 
 Measured on: {where}.
 {NOTES.get(name, "")}
