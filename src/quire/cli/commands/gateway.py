@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import quire
-from quire.cli.command import REDACT, STORE, argument, command, token_count
+from quire.cli.command import REDACT, STORE, Argument, argument, command, token_count
 from quire.cli.terminal import Output, pick
 
 if TYPE_CHECKING:
@@ -24,6 +24,25 @@ if TYPE_CHECKING:
 
 _ANTHROPIC = "https://api.anthropic.com"
 _OPENAI = "https://api.openai.com"
+_BUDGET = argument(
+    "-b",
+    "--budget",
+    type=token_count,
+    default=120_000,
+    metavar="TOKENS",
+    help="the most tokens of a request (default: 120k)",
+)
+
+
+def _mode(default: str) -> Argument:
+    """Return the option for the mode of the gateway."""
+    return argument(
+        "--mode",
+        choices=("observe", "fold"),
+        default=default,
+        help="observe: forward every byte and record; fold: also shorten requests above the budget"
+        " (default: %(default)s)",
+    )
 
 
 @command(
@@ -31,20 +50,8 @@ _OPENAI = "https://api.openai.com"
     argument("command", nargs="*", metavar="CLIENT", help="the command of the client, after --"),
     argument("--anthropic", metavar="URL", help=f"the upstream for clients of Anthropic (default: {_ANTHROPIC})"),
     argument("--openai", metavar="URL", help=f"the upstream for clients of OpenAI (default: {_OPENAI})"),
-    argument(
-        "--mode",
-        choices=("observe", "fold"),
-        default="fold",
-        help="observe: forward every byte and record; fold: also shorten requests above the budget (default: fold)",
-    ),
-    argument(
-        "-b",
-        "--budget",
-        type=token_count,
-        default=120_000,
-        metavar="TOKENS",
-        help="the most tokens of a request (default: 120k)",
-    ),
+    _mode("fold"),
+    _BUDGET,
     argument("--mcp", action="store_true", help="give the client's model the tools find and read_page for this run"),
     argument(
         "--env",
@@ -169,20 +176,8 @@ _PORT = 8379
         "--anthropic", metavar="URL", help="the upstream for clients of Anthropic, such as https://api.anthropic.com"
     ),
     argument("--openai", metavar="URL", help="the upstream for clients of OpenAI, such as https://api.openai.com"),
-    argument(
-        "--mode",
-        choices=("observe", "fold"),
-        default="observe",
-        help="observe: forward every byte and record; fold: also shorten requests above the budget (default: observe)",
-    ),
-    argument(
-        "-b",
-        "--budget",
-        type=token_count,
-        default=120_000,
-        metavar="TOKENS",
-        help="the most tokens of a request (default: 120k)",
-    ),
+    _mode("observe"),
+    _BUDGET,
     argument("--host", default="127.0.0.1", metavar="HOST", help="address to bind (default: %(default)s)"),
     argument("--port", type=int, default=_PORT, metavar="N", help="0 is any free port (default: %(default)s)"),
     argument("--token-file", metavar="FILE", help="the file of the access token; created at the first start"),
