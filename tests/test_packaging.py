@@ -25,7 +25,7 @@ def test_every_dependency_of_a_user_has_an_upper_bound() -> None:
 def test_the_source_package_holds_what_the_tests_look_at() -> None:
     taken = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert [name for name in taken if not (ROOT / name).exists()] == []
-    assert {"src", "tests", "docs", "bench", "examples", "mkdocs.yml", "CHANGELOG.md"} <= set(taken)
+    assert {"src", "tests", "docs", "bench", "proof", "examples", "mkdocs.yml", "CHANGELOG.md"} <= set(taken)
 
 
 def test_contributors_find_only_places_that_are_there() -> None:

@@ -1,0 +1,1 @@
+"""Long tests of quire's promises: crashes, power loss, storage faults, load, and more. See `python -m proof --help`."""
