@@ -99,6 +99,69 @@ def test_messages_that_another_writer_continued_leave_the_conversation(library: 
         assert texts(library) == []
 
 
+def test_a_pin_of_a_failed_turn_is_taken_back(library: Library) -> None:
+    with library.open("talk") as ctx:
+        hidden, kept = (ctx.conversation.page_of(ctx.user(text)) or "" for text in ("Hidden", "Kept"))
+        ctx.pages.hide(hidden)
+        ctx.pages.pin(kept)
+    with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+        ctx.pages.pin(hidden)
+        ctx.pages.unpin(kept)
+        raise ZeroDivisionError
+    with library.turn("talk", wait=0) as ctx:  # the lease is released
+        assert [ctx.pages.get_page(page).pinned for page in (hidden, kept)] == [False, True]
+        assert ctx.pages.get_page(hidden).visibility is quire.Visibility.HIDDEN
+    assert texts(library) == ["Hidden", "Kept"]
+
+
+def test_a_failed_turn_does_not_restore_messages_that_a_cleanup_destroyed(library: Library) -> None:
+    with library.open("talk") as ctx:
+        ctx.add([{"role": "user", "content": text} for text in ("One", "Two", "Three")])
+    with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+        ctx.user("Of the turn")
+        ctx.conversation.delete([1])
+        ctx.conversation.cleanup()
+        ctx.user("After the cleanup")
+        raise ZeroDivisionError
+    assert texts(library) == ["One", "Three"]
+
+
+def test_a_failed_turn_ends_if_others_built_on_its_pages(library: Library) -> None:
+    """Otherwise every later turn would fail to take it back."""
+    with library.open("talk") as other:
+        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+            ctx.user("Of the turn")
+            ctx.pages.add_segment(quire.Segment(id="new"))
+            folder = ctx.pages.create_contents_page("Folder", "", "mem-0")
+            new = ctx.pages.create_contents_page("Folder", "", "new-0")
+            other.refresh()
+            for parent in (folder, new):
+                other.pages.create_detail_page("Other", "", "Of another writer", parent)
+            raise ZeroDivisionError
+        with library.turn("talk", wait=0):
+            pass
+        assert texts(library) == []
+        other.refresh()
+        assert [other.pages.children(parent)[0].name for parent in (folder, new)] == ["Other", "Other"]
+
+
+def test_a_failed_turn_ends_if_what_it_changed_has_no_place_any_more(library: Library) -> None:
+    with library.open("talk") as other:
+        folder = other.pages.create_contents_page("Folder", "", "mem-0")
+        leaf = other.pages.create_detail_page("Leaf", "", "Text", folder)
+        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+            ctx.user("Of the turn")
+            ctx.pages.move_page(leaf, "mem-0")
+            other.refresh()
+            other.pages.remove_page(folder)
+            raise ZeroDivisionError
+        with library.turn("talk", wait=0):
+            pass
+        assert texts(library) == []
+        other.refresh()
+        assert other.pages.get_page(leaf).parent == "mem-0"
+
+
 def test_kept_entries_stay_and_the_same_key_resumes(library: Library) -> None:
     with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1", keep=True) as ctx:
         ctx.user("Hello")

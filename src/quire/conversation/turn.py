@@ -133,7 +133,7 @@ def _end_failed(engine: Engine, actor: str, turn: Turn, lease: Lease, error: Bas
     """End a turn that raised: take its entries back, unless they are kept, and release the lease."""
     try:
         if not keep:
-            engine.retry(lambda: engine.run(actor, "turn", _take_back, [(lease.number, lease.before)], False))
+            _revert_turns(engine, actor, [(lease.number, lease.before)], fences=False)
         finished = False if keep and turn.key else None
         lease.release(key=turn.key if keep else "", finished=finished, added=turn.added)
     except LeaseLost:
@@ -147,14 +147,22 @@ def _settle(engine: Engine, actor: str, lease: Lease) -> None:
     if not lease.takes_over:
         return
     owed = [(turn.number, turn.before) for turn in lease.owed]
-    engine.retry(lambda: engine.run(actor, "turn", _take_back, owed, True))
+    _revert_turns(engine, actor, owed, fences=True)
     lease.settle()
 
 
-def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool) -> None:
+def _revert_turns(engine: Engine, actor: str, turns: list[tuple[int, int]], *, fences: bool) -> None:
+    """Take back turns. If work of other writers depends on their entries, take back their messages only."""
+    try:
+        engine.retry(lambda: engine.run(actor, "turn", _take_back, turns, fences, False))
+    except InvalidOperation:
+        engine.retry(lambda: engine.run(actor, "turn", _take_back, turns, fences, True))
+
+
+def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_only: bool) -> None:
     """Plan to take back the entries of turns. With `fences` there is always something to commit."""
     first = min((before for _, before in turns), default=plan.state.version)
-    take_back(plan, first, {number for number, _ in turns})
+    take_back(plan, first, {number for number, _ in turns}, messages_only=messages_only)
     if fences:
         plan.put_note(LAST_TURN)
 

@@ -31,6 +31,7 @@ from quire.core.records import (
     decode_note,
     decode_segment,
     page_key,
+    segment_number,
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
@@ -283,48 +284,75 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     return seq
 
 
-def take_back(plan: Plan, before: int, turns: Container[int]) -> None:
-    """Revert the entries of turns after the entry `before`.
+def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: bool = False) -> None:
+    """Revert the entries of turns after the entry `before`, pins included.
 
-    A record that another writer changed after the turn did stays. If it is a page with messages that the turn added,
-    these leave the conversation.
+    A record that another writer changed after the turn did stays, and so does a folder or segment with pages of another
+    writer. Changes from before a cleanup or a purge stay too. Messages that the turn added leave the conversation in
+    any case. With `messages_only`, they are all that is taken back.
     """
-    touched, shared = _changes_of_turns(plan.state, before, turns)
+    early, touched, shared = _changes_of_turns(plan.state, before, turns)
+    if messages_only:
+        early, touched = [*early, *touched], []
     old = {item.key: page_before(item) for item in touched if item.family == PAGE_CODE}
     homes = _homes(plan, old)
+    shared |= _folders_in_use(plan, old)
     for item in touched:
         if (item.family, item.key) in shared:
-            _take_messages_out(plan, item)
+            _take_messages_out(plan, item, before)
         elif item.family == PAGE_CODE:
-            _revert_page(plan, item, homes, old.keys())
+            _revert_page(plan, item, homes, old.keys(), restores_pin=True)
         elif item.family == SEGMENT_CODE:
             _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
             _revert_note(plan, item)
+    for item in early:
+        _take_messages_out(plan, item, before)
     check_plan(plan)
     check_segments(plan)
     check_conversation_kept(plan)
     check_conversation(plan)
 
 
-def _changes_of_turns(state: State, before: int, turns: Container[int]) -> tuple[list[Touched], set[tuple[int, int]]]:
-    """Return every record that the turns changed, as it was before, and those that another writer changed later."""
+def _changes_of_turns(
+    state: State, before: int, turns: Container[int]
+) -> tuple[list[Touched], list[Touched], set[tuple[int, int]]]:
+    """Return what the turns changed up to the horizon and after it, and what another writer changed later.
+
+    Each record is as it was before its first change.
+    """
+    early: dict[tuple[int, int], Touched] = {}
     touched: dict[tuple[int, int], Touched] = {}
     shared: set[tuple[int, int]] = set()
-    for _, entry in read_entries(state, before + 1):
+    for seq, entry in read_entries(state, before + 1):
         for item in entry.touched:
             place = (item.family, item.key)
             if entry.turn in turns:
-                touched.setdefault(place, item)
+                (touched if seq > state.head.horizon else early).setdefault(place, item)
             elif place in touched:
                 shared.add(place)
-    return list(touched.values()), shared
+    return list(early.values()), list(touched.values()), shared
 
 
-def _take_messages_out(plan: Plan, touched: Touched) -> None:
+def _folders_in_use(plan: Plan, old: Mapping[int, PageRecord | Gone | None]) -> set[tuple[int, int]]:
+    """Return the new folders with pages that the turn did not touch, with the folders above and their segments."""
+    found: set[tuple[int, int]] = set()
+    for key, before in old.items():
+        page = plan.state.page(key)
+        if isinstance(page, PageRecord) and not isinstance(before, PageRecord) and page.header.folder:
+            if any(child.key not in old for child in plan.state.members(key)):
+                above = [page, *plan.state.ancestors(page)]
+                found |= {(PAGE_CODE, folder.key) for folder in above}
+                found.add((SEGMENT_CODE, segment_number(key)))
+    return found
+
+
+def _take_messages_out(plan: Plan, touched: Touched, before: int) -> None:
     """Take a page with messages out of the conversation if the turn added it."""
     page = plan.page(touched.key) if touched.family == PAGE_CODE else None
-    if isinstance(page, PageRecord) and page.header.numbers and page_before(touched) is None:
+    if not isinstance(page, PageRecord) or not page.header.numbers or page.header.mark is not Mark.NONE:
+        return
+    if page_before(touched) is None and page.header.born > before:
         plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
 
 
@@ -451,7 +479,13 @@ def _original(state: State, record: EntryRecord) -> tuple[EntryRecord, bool]:
 
 
 def _revert_page(
-    plan: Plan, touched: Touched, homes: Mapping[int, int], leaving: Container[int], *, unpinned: bool = False
+    plan: Plan,
+    touched: Touched,
+    homes: Mapping[int, int],
+    leaving: Container[int],
+    *,
+    unpinned: bool = False,
+    restores_pin: bool = False,
 ) -> None:
     now = plan.page(touched.key)
     before = page_before(touched)
@@ -461,7 +495,8 @@ def _revert_page(
             plan.remove(touched.key, back)
         return
     if isinstance(now, PageRecord):
-        before = replace(before, header=replace(before.header, pinned=now.header.pinned))
+        pinned = before.header.pinned if restores_pin else now.header.pinned
+        before = replace(before, header=replace(before.header, pinned=pinned))
         same = replace(before.header, seq=now.header.seq, age=now.header.age)
         if (before.parent, before.rank, same) == (now.parent, now.rank, now.header):
             return
