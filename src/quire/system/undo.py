@@ -339,11 +339,11 @@ def _folders_in_use(plan: Plan, old: Mapping[int, PageRecord | Gone | None]) -> 
     found: set[tuple[int, int]] = set()
     for key, before in old.items():
         page = plan.state.page(key)
-        if isinstance(page, PageRecord) and not isinstance(before, PageRecord) and page.header.folder:
-            if any(child.key not in old for child in plan.state.members(key)):
-                above = [page, *plan.state.ancestors(page)]
-                found |= {(PAGE_CODE, folder.key) for folder in above}
-                found.add((SEGMENT_CODE, segment_number(key)))
+        if not isinstance(page, PageRecord) or isinstance(before, PageRecord) or not page.header.folder:
+            continue
+        if any(child.key not in old for child in plan.state.members(key)):
+            found |= {(PAGE_CODE, folder.key) for folder in (page, *plan.state.ancestors(page))}
+            found.add((SEGMENT_CODE, segment_number(key)))
     return found
 
 
