@@ -28,6 +28,7 @@ if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMOR
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked slow, and longer forms of others")
     parser.addoption("--node", action="store_true", help="run the tests marked node, with packages from npm")
+    parser.addoption("--broad", action="store_true", help="run the tests marked broad: more backends and budgets")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -40,6 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     skipped = {
         "slow": ("--long", pytest.mark.skip(reason="a long proof: run it with --long")),
         "node": ("--node", pytest.mark.skip(reason="a proof with packages from npm: run it with --node")),
+        "broad": ("--broad", pytest.mark.skip(reason="the same test with another backend, budget or size: --broad")),
     }
     for item in items:
         for keyword, (option, skip) in skipped.items():
