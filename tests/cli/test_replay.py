@@ -1,7 +1,9 @@
 """`quire replay`: its costs are checked by hand where possible, and its output is for people and programs."""
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,6 +23,7 @@ from quire.cli.terminal import Progress
 from quire.errors import InvalidValue
 from tests.cli.conftest import Run
 from tests.cli.screens import plain, widest
+from tests.cli.sessions import CLAUDE_CODE, CODEX, write_lines
 
 DEMO_TALK = load_conversation()
 
@@ -243,7 +246,9 @@ def test_the_conversation_of_a_store_is_replayed(run: Run, two: Path, tmp_path: 
 
 def test_programs_get_a_line_for_every_strategy_and_one_about_all(run: Run, two: Path) -> None:
     *lines, last = run("replay", two, "-b", "1000,2000", "--json", "--price", "3").values()
-    assert last == {"conversations": 2, "messages": 40, "calls": 20, "too_small": []}
+    nothing = {"calls": 0, "tokens": 0, "cached": 0, "written": 0, "models": {}, "model": None}
+    about = {"conversations": 2, "messages": 40, "calls": 20, "unread": 0, "recorded": nothing, "too_small": []}
+    assert last == about
     assert [(line["budget"], line["strategy"]) for line in lines] == [
         (budget, name) for budget in (1_000, 2_000) for name in STRATEGIES
     ]
@@ -290,6 +295,78 @@ def test_a_budget_that_is_too_small_is_reported(run: Run, two: Path) -> None:
     refused = run("replay", two, "-b", "50,60")
     assert (refused.code, refused.out) == (1, "")
     assert " 60" in refused.err
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder with sessions of Claude Code and Codex, an old session, and a file without a conversation."""
+    home = tmp_path / "home"
+    claude, codex = home / ".claude/projects/-repo", home / ".codex/sessions/2026/03/11"
+    agent = {**CLAUDE_CODE[2], "isSidechain": True, "agentId": "a7"}
+    reply = {**CLAUDE_CODE[-2], "isSidechain": True, "agentId": "a7"}
+    for folder in (claude / "s1/subagents", codex):
+        folder.mkdir(parents=True)
+    write_lines(claude / "s1.jsonl", CLAUDE_CODE)
+    write_lines(claude / "s1/subagents/agent-a7.jsonl", [agent, reply])
+    write_lines(claude / "s0.jsonl", CLAUDE_CODE)
+    os.utime(claude / "s0.jsonl", (1, 1))
+    write_lines(claude / "empty.jsonl", CLAUDE_CODE[:2])
+    write_lines(codex / "rollout-2026-03-11T02-14-09-s2.jsonl", CODEX)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    return home
+
+
+def test_without_a_file_the_sessions_of_the_last_month_are_replayed(run: Run, home: Path) -> None:
+    ended = run("replay", "--json")
+    *rows, about = ended.values()
+    assert {row["strategy"] for row in rows} == {"quire", "unmanaged", "newest", "summarise", "compact"}
+    assert {row["budget"] for row in rows} == {32_000, 64_000, 128_000}
+    assert (about["conversations"], about["calls"], about["unread"]) == (3, 5, 1)  # the sub-agent is read once
+    shown = plain(run("replay").out)
+    assert "1 file without a conversation" in shown
+    assert "recorded by the client: 3 model calls, 110 input tokens, 0 % from the cache, 54 output tokens" in shown
+
+
+def test_a_folder_is_replayed_with_the_price_of_its_model(run: Run, home: Path) -> None:
+    text = (home / ".claude/projects/-repo/s1.jsonl").read_text().replace("claude-x", "claude-opus-5-20260101")
+    (home / ".claude/projects/-repo/s1.jsonl").write_text(text)
+    *_, about = run("replay", home / ".claude", "--json").values()
+    assert (about["conversations"], about["calls"]) == (3, 5)  # all days
+    assert about["recorded"] == {
+        "calls": 5, "tokens": 170, "cached": 0, "written": 96, "model": "claude-x",
+        "models": {"claude-x": 3, "claude-opus-5-20260101": 2},
+    }  # fmt: skip
+    *rows, _ = run("replay", home / ".claude/projects/-repo/s1.jsonl", "-b", "8k,9k", "--json").values()
+    assert all(row["money"] == pytest.approx(row["cost"] * 5 / 1e6) for row in rows)
+    shown = plain(run("replay", home / ".claude/projects/-repo/s1.jsonl", "-b", "8k,9k").out)
+    assert "54 output tokens; cost 380, $0.00" in " ".join(shown.split())
+
+
+def test_without_any_session_the_conversation_of_the_demo_is_replayed(run: Run, home: Path) -> None:
+    for folder in (".claude", ".codex"):
+        shutil.rmtree(home / folder)
+    ended = run("replay")
+    assert ended.code == 0
+    assert "30 model calls" in plain(ended.out)
+    assert ended.err.startswith("no sessions of Claude Code or Codex from the last 30 days")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["FOLDER", "--days", "0"], "--days is '0'; a number of days above 0 is needed"),
+        (["FOLDER", "--days", "soon"], "--days is 'soon'"),
+        (["FOLDER/s0", "--days", "1"], "holds no session files (*.jsonl) that changed in the last 1 days"),
+        (["FOLDER/s0"], "holds no session files (*.jsonl)."),
+    ],
+)
+def test_a_folder_without_sessions_is_refused(run: Run, home: Path, words: list[str], text: str) -> None:
+    (home / "s0").mkdir()
+    ended = run("replay", *(word.replace("FOLDER", str(home)) for word in words))
+    assert (ended.code, ended.out) == (2, "")
+    assert text in ended.err
 
 
 @pytest.mark.parametrize("budgets", ["1000,2000", "1000"])

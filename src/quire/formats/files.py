@@ -92,11 +92,11 @@ def _is_seekable(source: str) -> bool:
     return source != _STDIN and Path(source).is_file()
 
 
-def read_log(source: str | os.PathLike[str]) -> LogFile:
+def read_log(source: str | os.PathLike[str], *, subagents: bool = True) -> LogFile:
     """Read the conversations of a file, of standard input (`-`) or of a database. Raises `InvalidValue` if it has none.
 
     A database is a SQLite file or the address of a PostgreSQL server, with sessions of the OpenAI Agents SDK or
-    checkpoints of LangGraph.
+    checkpoints of LangGraph. With `subagents` the files of a session's sub-agents are read too.
     """
     source = os.fspath(source)
     name = "standard input" if source == _STDIN else source
@@ -106,7 +106,7 @@ def read_log(source: str | os.PathLike[str]) -> LogFile:
         conversations, skipped = read_database(source)
     else:
         conversations, skipped = _read_values(_values(_read_bytes(source, name), name))
-        for path in _subagent_files(source):
+        for path in _subagent_files(source) if subagents else ():
             found, unread = _read_values(_values(_read_bytes(str(path), str(path)), str(path)))
             conversations += [agent._replace(name=agent.name or path.stem, is_agent=True) for agent in found]
             skipped += unread

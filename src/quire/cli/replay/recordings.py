@@ -4,10 +4,14 @@ Each is imported into a context first, as quire would store it. A call id that o
 view: the replay compares how requests are built, not how they were recorded.
 """
 
+import os
 import re
+import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,6 +21,7 @@ from quire.cli.command import open_context
 from quire.errors import InvalidValue
 from quire.formats.files import is_store, read_log
 from quire.formats.log import LogFile, LoggedConversation
+from quire.providers.usage import read_usage
 from quire.storage.urls import mask_address
 
 _HITS = 5
@@ -24,6 +29,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:-]{2,}[A-Za-z0-9]")
 """Four or more characters; one with a digit is an identifier, an amount, a date or a time."""
 
 _WORD = re.compile("[A-Za-z0-9_]")
+_DAY = 86_400
 
 
 class Reach(NamedTuple):
@@ -95,11 +101,32 @@ class Recording(NamedTuple):
         return sum(message.role == "assistant" for message in self.messages)
 
 
+class RecordedUsage(NamedTuple):
+    """The usage that the records of a client contain. `models` counts the calls of each model that is named."""
+
+    calls: int = 0
+    tokens: int = 0
+    cached: int = 0
+    written: int = 0
+    models: Counter[str] = Counter()  # noqa: RUF012 - a sum makes a new one
+
+    def __add__(self, other: "RecordedUsage") -> "RecordedUsage":  # type: ignore[override]
+        pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
+        return RecordedUsage(*(one + more for one, more in pairs))
+
+    @property
+    def model(self) -> str | None:
+        """The model with most calls."""
+        return next((name for name, _ in self.models.most_common(1)), None)
+
+
 class RecordingSet(NamedTuple):
-    """The conversations that have a model call, and the number of those without."""
+    """The conversations that have a model call, the number of those without, and of files without a conversation."""
 
     conversations: Sequence[Recording]
     silent: int
+    unread: int = 0
+    usage: RecordedUsage = RecordedUsage()
 
     @property
     def messages(self) -> int:
@@ -112,41 +139,99 @@ class RecordingSet(NamedTuple):
         return sum(recording.calls for recording in self.conversations)
 
 
+def find_session_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Return the folders where Claude Code and Codex store the sessions of this user, if they exist."""
+    home = Path(environment.get("HOME") or Path.home())
+    claude, codex = environment.get("CLAUDE_CONFIG_DIR"), environment.get("CODEX_HOME")
+    places = (Path(claude or home / ".claude") / "projects", Path(codex or home / ".codex") / "sessions")
+    return [place for place in places if place.is_dir()]
+
+
+def list_session_files(folder: Path, days: float | None = None) -> list[Path]:
+    """Return the JSON Lines files in a folder and below it; with `days`, those that changed in the last days."""
+    since = 0.0 if days is None else time.time() - days * _DAY
+    files = (path for path in folder.rglob("*.jsonl*") if path.suffix in (".jsonl", ".gz"))
+    return sorted(path for path in files if path.is_file() and path.stat().st_mtime >= since)
+
+
 def read_recordings(
     sources: Sequence[str],
     number: int | None = None,
     progress: Callable[[int], None] = lambda done: None,
     *,
     context: str | None = None,
+    days: float | None = None,
 ) -> RecordingSet:
-    """Read all conversations of files, or the one with a number, counted from 1 over all files.
+    """Read all conversations of files and folders, or the one with a number, counted from 1 over all files.
 
-    For a store, it is the conversation of the context that is named, or of the default one. `progress` is called with
-    the number of conversations read. Raises `InvalidValue` if a file cannot be read, the number is out of range, or no
-    conversation has a model call.
+    For a store, it is the conversation of the context that is named, or of the default one. For a folder, these are the
+    session files in it; those without a conversation are counted, and `days` leaves out files without a change since
+    then. `progress` is called with the number of conversations read. Raises `InvalidValue` if a file cannot be read,
+    the number is out of range, or no conversation has a model call.
     """
     if context is not None and not any(map(is_store, sources)):
         fact = f"is {context!r}, but {', '.join(map(repr, sources))} is not a store."
         raise InvalidValue(fact, argument="context")
-    logs = [_read_store(source, context) if is_store(source) else read_log(source) for source in sources]
-    names = ", ".join(log.source for log in logs)
-    conversations = [conversation for log in logs for conversation in log.conversations]
-    selected = conversations if number is None else [LogFile(names, conversations, []).select(number)]
     recordings: list[Recording] = []
-    for conversation in selected:
-        recordings.append(_record(conversation))
-        progress(len(recordings))
+    usage, unread, count = RecordedUsage(), 0, 0
+    for log in (log for source in sources for log in _read_source(source, context, days)):
+        unread += log is None
+        for conversation in log.conversations if log is not None else ():
+            count += 1
+            if number in (None, count):
+                recordings.append(_record(conversation))
+                usage += _sum_usage(conversation.messages)
+                progress(len(recordings))
+    names = ", ".join("standard input" if source == "-" else mask_address(source) for source in sources)
+    if number is not None:
+        LogFile(names, [LoggedConversation("", [])] * count, []).select(number)  # refuses a number out of range
     with_calls = [recording for recording in recordings if recording.calls]
     if not with_calls:
         raise InvalidValue(f"{names!r} holds no message of an assistant, so there is no model call to replay.")
-    return RecordingSet(with_calls, len(recordings) - len(with_calls))
+    return RecordingSet(with_calls, len(recordings) - len(with_calls), unread, usage)
+
+
+def _read_source(source: str, context: str | None, days: float | None) -> Iterator[LogFile | None]:
+    """Yield the log of a file or store, or of each session file in a folder: None for one without a conversation."""
+    if is_store(source):
+        yield _read_store(source, context)
+    elif not Path(source).is_dir():
+        yield read_log(source)
+    else:
+        files = list_session_files(Path(source), days)
+        if not files:
+            when = "" if days is None else f" that changed in the last {days:g} days"
+            raise InvalidValue(f"{source!r} holds no session files (*.jsonl){when}.")
+        for file in files:
+            try:
+                yield read_log(file, subagents=False)  # their files are in the folder too
+            except InvalidValue:
+                yield None
+
+
+def _sum_usage(messages: Iterable[object]) -> RecordedUsage:
+    """Add up the usage in the messages of a session of Claude Code."""
+    total = RecordedUsage()
+    for message in messages:
+        usage = message.get("usage") if isinstance(message, dict) else None
+        if not isinstance(usage, dict):
+            continue
+        try:
+            billed, cached, model = read_usage(message)
+        except InvalidValue:  # such as a message of the client itself, with zero tokens
+            continue
+        written = usage.get("output_tokens")
+        named = Counter([model] if model else [])
+        total += RecordedUsage(1, billed, cached, written if isinstance(written, int) else 0, named)
+    return total
 
 
 def join_recordings(recordings: RecordingSet) -> RecordingSet:
     """Return all conversations as one, in their order, under the prompt of the first."""
     first, *_ = recordings.conversations
     messages = [message for one in recordings.conversations for message in one.messages if message.role != "system"]
-    return RecordingSet([Recording(first.name, first.prompt, make_call_ids_distinct(messages))], recordings.silent)
+    joined = Recording(first.name, first.prompt, make_call_ids_distinct(messages))
+    return recordings._replace(conversations=[joined])
 
 
 def _read_store(where: str, name: str | None) -> LogFile:

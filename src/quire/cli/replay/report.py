@@ -6,7 +6,7 @@ from pathlib import Path
 from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, stack_panels
 from quire.cli.commands.view import draw_bar
 from quire.cli.replay.pricing import CallTotals, Rates
-from quire.cli.replay.recordings import Reach, RecordingSet
+from quire.cli.replay.recordings import Reach, RecordedUsage, RecordingSet
 from quire.cli.replay.simulation import MAX_FACTS, ModelCall, Simulation, StrategyRun
 from quire.cli.replay.strategies import QUIRE, SUMMARY_TOKENS
 from quire.cli.terminal import Narration, Values, count_of, cut, width
@@ -64,9 +64,21 @@ def fit_columns(head: Sequence[str], tables: Sequence[Sequence[Sequence[str]]], 
 def describe_recordings(recordings: RecordingSet) -> str:
     """Return the number of messages, conversations and model calls."""
     silent = f" ({recordings.silent:,} more without any)" if recordings.silent else ""
+    unread = f"; {count_of(recordings.unread, 'file')} without a conversation" if recordings.unread else ""
     return (
         f"{count_of(recordings.messages, 'message')} in {count_of(len(recordings.conversations), 'conversation')},"
-        f" {count_of(recordings.calls, 'model call')}{silent}"
+        f" {count_of(recordings.calls, 'model call')}{silent}{unread}"
+    )
+
+
+def describe_usage(usage: RecordedUsage, rates: Rates) -> str:
+    """Return the usage that the client recorded, with its cost."""
+    cost = rates.cost(usage.tokens - usage.cached, usage.cached, usage.written)
+    price = "" if rates.million is None else f", ${cost * rates.million / 1e6:,.2f}"
+    return (
+        f"recorded by the client: {count_of(usage.calls, 'model call')}, {usage.tokens:,} input tokens,"
+        f" {100 * usage.cached / max(1, usage.tokens):.0f} % from the cache, {usage.written:,} output tokens;"
+        f" cost {cost:,.0f}{price}"
     )
 
 
