@@ -26,6 +26,7 @@ from quire import (
     Storage,
     Visibility,
 )
+from tests.marks import broad
 
 PROGRAM = Path(__file__).with_name("writing.py")
 THREADS = 8
@@ -278,7 +279,7 @@ def write_from(url: str, contexts: Iterable[str], count: int) -> None:
         assert process.returncode == 0, errors
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "file"])
+@pytest.mark.parametrize("kind", ["file", *broad("sqlite")])
 def test_processes_on_one_context_lose_nothing(kind: str, tmp_path: Path) -> None:
     url = f"{kind}:{tmp_path}/store"
     write_from(url, ["book"] * 3, 40)
@@ -286,7 +287,7 @@ def test_processes_on_one_context_lose_nothing(kind: str, tmp_path: Path) -> Non
         whole(context.pages, [f"w{writer}-{number}" for writer in range(3) for number in range(40)])
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "file"])
+@pytest.mark.parametrize("kind", ["sqlite", *broad("file")])
 def test_processes_on_different_contexts_lose_nothing(kind: str, tmp_path: Path) -> None:
     url = f"{kind}:{tmp_path}/store"
     write_from(url, [f"book {number}" for number in range(5)], 40)

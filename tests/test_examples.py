@@ -13,6 +13,7 @@ import pytest
 from quire.cli.commands.demo import load_conversation
 from quire.providers import format_messages
 from tests.frameworks import REASON, lacks_framework
+from tests.marks import broad
 
 DEMO_TALK = load_conversation()
 
@@ -49,7 +50,7 @@ def test_the_example_is_short_and_says_what_it_shows(example: Path) -> None:
     assert source.startswith('"""')
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", ["airline_support", *broad("assistant", "coding_agent", "team")])
 def test_the_larger_example_runs_in_a_small_form(name: str, tmp_path: Path) -> None:
     assert_it_runs(name, LARGE[name], tmp_path)
 

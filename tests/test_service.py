@@ -19,10 +19,11 @@ from tests.strict_provider.server import StrictProvider
 pytest.importorskip("openai")
 from service import load
 
+from tests.marks import broad
 from tests.service_workers import BUDGET, IN_FLIGHT, USERS, WORKERS, Workers, answer, count_losses
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", *broad("postgres")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "service.db") if request.param == "sqlite" else postgres_url()
 

@@ -402,6 +402,7 @@ def test_a_large_folder_and_the_table_of_contents_come_in_pieces() -> None:
         assert len(set(names)) == len(names)
 
 
+@pytest.mark.broad
 def test_a_table_of_contents_of_a_deep_tree_is_no_deep_call() -> None:
     ctx = talk()
     parent = "mem-0"

@@ -58,6 +58,7 @@ def test_the_demo_prints_the_same_every_time(capsys: pytest.CaptureFixture[str],
     assert first == second
 
 
+@pytest.mark.broad
 def test_the_demo_is_in_colour_where_that_is_wanted(
     capsys: pytest.CaptureFixture[str], demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +90,7 @@ def test_the_demo_leaves_a_sound_context_that_its_last_lines_open(
         assert main(line.split("quire ", 1)[1].split()) == 0
 
 
+@pytest.mark.broad
 def test_the_demo_fits_a_narrow_terminal_and_prints_the_tokens_after_the_last_reply(
     capsys: pytest.CaptureFixture[str], demo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

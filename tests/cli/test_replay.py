@@ -212,6 +212,7 @@ def test_a_table_omits_columns_until_it_fits() -> None:
         assert [name for place, name in enumerate(heads) if place not in places] == left
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("columns", [80, 64])
 def test_a_narrow_terminal_gets_narrow_tables_and_whole_notes(
     run: Run, two: Path, monkeypatch: pytest.MonkeyPatch, columns: int

@@ -15,7 +15,8 @@ import pytest
 import quire
 from tests.compat.answers import FORMS, VIEWS, answers_of, text_of
 from tests.compat.make_store import BUDGETS, FORK, IMPORTED, OPEN, SUPPORT, make, open_context
-from tests.compat.places import BACKENDS, DATA, loaded, opened
+from tests.compat.places import DATA, loaded, opened
+from tests.marks import broad
 
 DERIVED = ("views", "with cache marks", "more views", "stats", "why", "find", "agent finds")
 """Answers that are derived from the records. Later versions draw views and rank pages in other ways."""
@@ -33,7 +34,7 @@ def expected() -> Mapping[str, dict[str, Any]]:
     return found
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["sqlite", "file", *broad("postgres", "s3")])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[quire.Storage]:
     """Return a fresh copy of the store that 0.1.0 wrote, on every durable backend."""
     backend: str = request.param

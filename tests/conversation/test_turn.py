@@ -21,11 +21,13 @@ from quire.core.lease import companion_of
 from quire.core.records import message_id_key
 from quire.errors import Busy, Conflict, InvalidOperation, InvalidValue, LeaseLost
 from quire.storage.base import CALL, Commit, Delete
+from tests.marks import broad
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
 
 PROGRAM = Path(__file__).with_name("turn_worker.py")
 SHARED = ["file", "sqlite", "postgres", "s3"]
+BRIEF = ["sqlite", "postgres", *broad("file", "s3")]
 
 
 def url_of(backend: str, tmp_path: Path) -> str:
@@ -238,7 +240,7 @@ def test_a_turn_holds_no_lock_and_no_connection(tmp_path: Path) -> None:
             second.user("Hello")
 
 
-@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("backend", BRIEF)
 def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: Path) -> None:
     url = url_of(backend, tmp_path)
     turns = 4 if backend == "s3" else 10
@@ -254,7 +256,7 @@ def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: 
     assert sorted(asked) == sorted(f"w{n}-{turn}?" for n in range(3) for turn in range(turns))
 
 
-@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("backend", BRIEF)
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
@@ -273,7 +275,7 @@ def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, m
         assert texts(library) == ["w-0?", "w-0!"]
 
 
-@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("backend", BRIEF)
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_worker_that_lost_its_lease_cannot_commit(
     backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ import quire
 from tests.gateway.conftest import Start
 from tests.gateway.scripted_client import Api, Client
 from tests.gateway.test_folding import BUDGET, FILLER
+from tests.marks import broad
 from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
@@ -113,7 +114,7 @@ def faulty(seed: int, share: float, slow: float = 0.0) -> Callable[[Body], Reply
     return answer
 
 
-@pytest.mark.parametrize("mode", ["observe", "fold"])
+@pytest.mark.parametrize("mode", [*broad("observe"), "fold"])
 @pytest.mark.parametrize("steps", [8, pytest.param(80, marks=pytest.mark.slow)])
 def test_parallel_agents_with_a_faulty_upstream(
     start: Start, provider: StrictProvider, store: str, mode: str, steps: int

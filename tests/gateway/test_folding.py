@@ -15,6 +15,7 @@ from quire.gateway.spans import split_array, split_request
 from tests.gateway.conftest import Start
 from tests.gateway.raw_upstream import RawUpstream, answer_with, send
 from tests.gateway.scripted_client import PATHS, Api, Client
+from tests.marks import broad
 from tests.strict_provider import Body, Call, Reply, StrictProvider
 from tests.strict_provider.requests import Request
 from tests.strict_provider.tokens import count_request
@@ -62,7 +63,7 @@ def tokens_of(api: Api, body: Body) -> int:
     return count_request(Request(api, body))
 
 
-@pytest.mark.parametrize("loop", [4, 1_000], ids=["turns", "one loop"])
+@pytest.mark.parametrize("loop", [4, *broad(1_000)], ids=["turns", "one loop"])
 @pytest.mark.parametrize("api", APIS)
 def test_a_long_run_fits_is_legal_and_keeps_its_prefix(
     start: Start, provider: StrictProvider, store: str, api: Api, loop: int

@@ -15,6 +15,7 @@ import pytest
 import quire
 from quire import EstimateCounter
 from tests.maintenance.store_writers import SHARED
+from tests.marks import broad
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix
 from tests.servers.s3 import server as s3_server
@@ -63,7 +64,7 @@ def writers(url: str) -> Iterator[None]:
     assert sum(sum(done.values()) for done in changes) > 15, f"the writers hardly wrote: {changes}"
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "file", "postgres", "s3"])
+@pytest.mark.parametrize("backend", ["sqlite", *broad("file", "postgres", "s3")])
 def test_a_sound_store_has_no_problem_beside_writers(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

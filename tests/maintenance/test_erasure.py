@@ -20,14 +20,15 @@ from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Libra
 from quire.core.records import ORIGINS, decode_head, encode_record
 from quire.storage.base import NOTE, Delete
 from quire.testing.case import contents
-from tests.maintenance.raw_stores import CHINESE, KINDS, LATIN, SECRET, RawStore
+from tests.maintenance.raw_stores import CHINESE, LATIN, SECRET, RawStore
+from tests.marks import broad
 from tests.system.test_purge import Shelf
 from tests.system.test_purge_anywhere import written
 from tests.talks import calling
 from tests.windows.sample_apps import Counter
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["sqlite", "file", *broad("s3", "postgres")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawStore]:
     made = RawStore(request.param, tmp_path)
     yield made
@@ -108,6 +109,7 @@ def test_an_erased_context_and_its_forks_leave_no_byte(store: RawStore) -> None:
         library.erase(SECRET)
 
 
+@pytest.mark.broad
 def test_old_versions_in_a_bucket_are_reported(tmp_path: Path) -> None:
     store = RawStore("s3-versions", tmp_path)
     ctx = store.library.create("c")

@@ -24,6 +24,7 @@ from quire.core.context_copy import Progress
 from quire.storage.base import FAMILIES, PAGE, Commit, Delete, Patch, Put, Write
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents, version_of
+from tests.marks import broad
 from tests.stores import BACKENDS, make
 
 
@@ -64,7 +65,7 @@ def calls_of(source: Storage, side: str) -> list[str]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("side", ["source", "target"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["memory", *broad("file", "sqlite")])
 def test_a_copy_interrupted_anywhere_goes_on(
     backend: str, side: str, when: Literal["before", "after"], source: MemoryStorage, tmp_path: Path
 ) -> None:

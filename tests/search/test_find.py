@@ -26,7 +26,7 @@ from quire.search import rank as ranking
 from quire.search.find import find
 from quire.search.query import agent_scope
 from tests.books import folder, leaf, new_book
-from tests.search.storages import BACKENDS, LONG, found, shelves, storage_of
+from tests.search.storages import BRIEF, LONG, found, shelves, storage_of
 
 _WORDS = "pump valve tank gauge water 水泵 数据 数据库 東京 서울 getUserName user_id HAT136 May 20 src/a.py é"
 WORDS = _WORDS.split()
@@ -63,7 +63,7 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=BRIEF)
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = new_book(storage=storage_of(request.param, tmp_path))
     yield made

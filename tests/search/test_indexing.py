@@ -12,7 +12,7 @@ from quire.search import page_text as texts
 from quire.search.tokenizer import split_terms
 from quire.windows.apps import Todo
 from tests.books import leaf, new_book
-from tests.search.storages import BACKENDS, found, storage_of
+from tests.search.storages import BACKENDS, BRIEF, found, storage_of
 
 _ACROSS = [
     ("iphone", "我的 iPhone15 手机"),
@@ -43,7 +43,7 @@ _ACROSS = [
 ]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=BRIEF)
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = new_book(storage=storage_of(request.param, tmp_path))
     yield made

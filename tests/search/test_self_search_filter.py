@@ -124,6 +124,7 @@ def test_what_only_a_search_holds_is_found_and_told_as_such() -> None:
     assert said.splitlines()[-1].startswith(f"[{hit.index}] find: ")
 
 
+@pytest.mark.broad
 def test_earlier_searches_give_way_before_the_passages_of_what_they_quote() -> None:
     with quire.open("memory:", budget=2_000) as ctx:
         said = (

@@ -18,6 +18,7 @@ import quire.server
 from quire.server.access import AccessCheck
 from quire.server.connections import Connection, Connections, Limits, _network_of
 from quire.server.http_server import RunningServer
+from tests.marks import broad
 from tests.server.conftest import TOKEN
 
 HALF = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
@@ -76,7 +77,9 @@ def ends_within(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("sent", [b"", HALF, HALF_BODY, KEEP_ALIVE], ids=["nothing", "headers", "body", "idle"])
+@pytest.mark.parametrize(
+    "sent", [*broad(b""), HALF, *broad(HALF_BODY), KEEP_ALIVE], ids=["nothing", "headers", "body", "idle"]
+)
 def test_a_thousand_half_open_connections_keep_nobody_out(sent: bytes) -> None:
     with serving() as running, ExitStack() as opened:
         for _ in range(1_000):

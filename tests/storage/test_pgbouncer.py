@@ -107,6 +107,7 @@ class Workers:
             self._lines.extend(process.stdout)
 
 
+@pytest.mark.broad
 def test_no_turn_is_lost_or_doubled_when_everything_dies(
     server: Server, bouncer: PgBouncer, request: pytest.FixtureRequest
 ) -> None:

@@ -37,6 +37,7 @@ def race(writers: int, each: int, kills: int) -> None:
         assert names == sorted(names, key=lambda name: int(name.partition("-")[2]))
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(("writers", "each", "kills"), [(2, 25, 3), (8, 5, 5)])
 def test_racing_processes_lose_and_double_nothing(writers: int, each: int, kills: int) -> None:
     race(writers, each, kills)

@@ -18,6 +18,7 @@ from quire.view.parts import ViewPart
 from quire.view.renderer import Renderer
 from quire.view.segments import draw_segment
 from quire.windows.apps import Todo
+from tests.marks import broad
 
 RUN = re.compile(r"^\s*\[([^\s\]]+)")
 MOST_STEPS = 6
@@ -70,7 +71,7 @@ def check_reach(ctx: Context, pages: Iterable[str]) -> None:
     assert max(steps.values()) <= MOST_STEPS
 
 
-BUDGETS = pytest.mark.parametrize("budget", [2_000, 8_000, 128_000])
+BUDGETS = pytest.mark.parametrize("budget", [2_000, *broad(8_000, 128_000)])
 
 
 @BUDGETS

@@ -9,6 +9,7 @@ import quire
 from quire import Context
 from quire.storage.base import Family, Record
 from quire.storage.memory import MemoryStorage
+from tests.marks import broad
 
 BETWEEN_FOLDS = 3
 """Records that a view may read after a message."""
@@ -59,7 +60,7 @@ def fill(ctx: Context, kind: str, count: int) -> None:
                 ctx.pages.create_detail_page(f"note {inner} on pumps", "", f"Text {inner}.", f"s{number}-0")
 
 
-@pytest.mark.parametrize("budget", [2_000, 8_000, 128_000])
+@pytest.mark.parametrize("budget", [2_000, *broad(8_000, 128_000)])
 @pytest.mark.parametrize("kind", ["notes", "folders", "segments"])
 def test_a_view_reads_what_it_shows(kind: str, budget: int, request: pytest.FixtureRequest) -> None:
     count = 100_000 if request.config.getoption("--long") else 1_500

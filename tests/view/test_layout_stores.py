@@ -16,6 +16,7 @@ from quire.storage.base import LAYOUT
 from quire.system.journal import Entry
 from tests.compat.make_store import SUPPORT, open_context
 from tests.compat.places import loaded, opened
+from tests.marks import broad
 
 BUDGET = 2_000
 Copy = Callable[[Context, Path], Context]
@@ -126,7 +127,7 @@ def undo_refused(ctx: Context, seq: int) -> str:
     return ""
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("order", [*list(permutations(range(3)))[::5], *broad(*list(permutations(range(3)))[1:5])])
 def test_folds_are_undone_in_any_order(order: tuple[int, ...], tmp_path: Path) -> None:
     """An undo of a fold works, or names a later fold. All of them work from the newest to the oldest."""
     ctx = laid_out(tmp_path, 40)

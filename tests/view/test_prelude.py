@@ -10,6 +10,7 @@ import pytest
 import quire
 from quire import InvalidValue
 from quire.view.thinking import ThinkingChain
+from tests.marks import broad
 from tests.view.signing import Signer
 from tests.windows.sample_apps import Counter
 
@@ -177,7 +178,7 @@ def test_the_oracle_finds_a_rule_that_is_too_loose(monkeypatch: pytest.MonkeyPat
     assert any(walk(number).model.illegal for number in range(SEED, SEED + 3))
 
 
-@pytest.mark.parametrize("budget", [100_000, 6_000])
+@pytest.mark.parametrize("budget", [6_000, *broad(100_000)])
 def test_three_hundred_steps_of_one_turn(budget: int) -> None:
     """Every block since the last fold comes back as it was; a fold inside the turn ends the thinking before it."""
     talk = Talk(0, budget)

@@ -10,6 +10,7 @@ import quire
 from quire import Context, IrreducibleFloor, Message, ToolCall
 from quire.view.clip import clip_exchange
 from quire.view.parts import TokenCache
+from tests.marks import broad
 from tests.view.laws import Forms, check_legality, check_size
 
 BUDGET = 2_000
@@ -66,7 +67,7 @@ def test_one_message_far_larger_than_the_budget(kind: str, who: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("shape", ["object", "nested", "no object", "custom"])
+@pytest.mark.parametrize("shape", ["nested", *broad("object", "no object", "custom")])
 @pytest.mark.parametrize("answered", [False, True])
 def test_one_call_far_larger_than_the_budget(kind: str, shape: str, answered: bool) -> None:
     ctx = asked()
@@ -109,6 +110,7 @@ def test_nothing_but_one_kind_of_text(kind: str) -> None:
         check(ctx)
 
 
+@pytest.mark.broad
 def test_ten_thousand_messages_of_one_token() -> None:
     ctx = asked()
     ctx.import_messages({"role": "user" if n % 2 else "assistant", "content": "a"} for n in range(10_000))
@@ -122,7 +124,7 @@ def test_ten_thousand_messages_of_one_token() -> None:
         check_size(view, Forms(view), BUDGET)
 
 
-@pytest.mark.parametrize("answered", [0, 100, 200])
+@pytest.mark.parametrize("answered", [100, *broad(0, 200)])
 def test_an_open_exchange_of_two_hundred_calls(answered: int) -> None:
     ctx = asked(8_000)
     ctx.assistant(None, [ToolCall(f"call_{n}", "search", f'{{"page": {n}}}') for n in range(200)])
@@ -134,6 +136,7 @@ def test_an_open_exchange_of_two_hundred_calls(answered: int) -> None:
         ctx.render(max_tokens=1_000)
 
 
+@pytest.mark.broad
 def test_thousands_of_pinned_pages_are_named_with_their_tokens() -> None:
     ctx = asked()
     for number in range(2_000):
@@ -192,6 +195,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 // le
 """
 
 
+@pytest.mark.broad
 def test_a_result_of_fifty_megabytes_takes_a_few_times_its_size() -> None:
     done = subprocess.run([sys.executable, "-c", FIFTY_MEGABYTES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

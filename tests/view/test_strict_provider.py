@@ -8,13 +8,14 @@ from random import Random
 
 import pytest
 
+from tests.marks import broad
 from tests.strict_provider.disturbances import disturb
 from tests.strict_provider.driver import APIS, Outcome, drive, make_loop, make_talk
 from tests.strict_provider.requests import Api
 
 
 @pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("budget", [2_000, 4_000, 8_000])
+@pytest.mark.parametrize("budget", [2_000, *broad(4_000, 8_000)])
 def test_no_request_is_refused_and_no_view_is_too_large(api: Api, budget: int, request: pytest.FixtureRequest) -> None:
     turns, seeds = (120, range(10)) if request.config.getoption("--long") else (16, range(1))
     outcome = Outcome()

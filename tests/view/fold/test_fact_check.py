@@ -164,7 +164,9 @@ def pages_of(ctx: quire.Context) -> list[Any]:
     return [page.header for page in state.segment_pages() if page.header.line_tokens]
 
 
-@pytest.mark.parametrize(("name", "least"), [("tau_airline", 0.085), ("swe_agent", 0.13)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("tau_airline", 0.085), pytest.param("swe_agent", 0.13, marks=pytest.mark.broad)]
+)
 def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str, least: float) -> None:
     path = DATA / f"{name}.jsonl.gz"
     if not path.exists():

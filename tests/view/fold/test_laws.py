@@ -165,6 +165,7 @@ def test_folded_lines_take_at_most_a_fifth_of_the_budget(budget: int) -> None:
         assert ctx.render().by_kind().get("folded", 0) <= budget / 5
 
 
+@pytest.mark.broad
 def test_a_hundred_thousand_exchanges_show_at_most_fifty_lines(request: pytest.FixtureRequest) -> None:
     """In the usual run a twelfth of them: the number of lines grows only with the number of digits."""
     wanted = 100_000 if request.config.getoption("--long") else 8_000

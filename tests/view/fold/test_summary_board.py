@@ -19,6 +19,7 @@ from quire import CompressionConfig, aio
 from quire.core import summary_board
 from quire.core.summary_board import BOARDS, SummaryBoard, SummaryRecord, board_of
 from quire.view.fold.summaries import is_folded, page_version
+from tests.marks import broad
 from tests.servers.postgres import postgres_url
 
 BUDGET = 1_500
@@ -322,7 +323,7 @@ def asked_in(log: Path) -> Counter[str]:
     return Counter(line.partition(" ")[2] for line in log.read_text().splitlines())
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", *broad("postgres")])
 def test_several_processes_ask_once_and_use_what_comes(
     tmp_path: Path, request: pytest.FixtureRequest, backend: str
 ) -> None:
@@ -350,6 +351,7 @@ def test_several_processes_ask_once_and_use_what_comes(
     assert said >= 0.9 * len(asked)
 
 
+@pytest.mark.broad
 def test_the_pages_of_a_killed_process_are_asked_for_by_another(tmp_path: Path) -> None:
     url, log = f"sqlite:{tmp_path}/a.db", tmp_path / "log"
     first = start(url, log, "w", 20, 600)  # its model does not answer
