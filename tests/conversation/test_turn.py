@@ -275,6 +275,27 @@ def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, m
         assert texts(library) == ["w-0?", "w-0!"]
 
 
+@pytest.mark.parametrize("end", ["raises", "dies"])
+def test_a_turn_that_took_back_a_dead_one_does_not_bring_it_back(
+    end: str, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "is_dead", lambda process: True)
+    dead = [library.turn("talk", key=f"dead-{number}") for number in range(2)]
+    with library.open("talk") as ctx:
+        ctx.user("before")
+    dead[0].__enter__().user("of the first dead worker")
+    if end == "raises":
+        with pytest.raises(TimeoutError), library.turn("talk", key="second") as ctx:
+            ctx.user("of a turn that raises")
+            raise TimeoutError
+    else:
+        dead[1].__enter__().user("of the second dead worker")
+    assert len(texts(library)) == (1 if end == "raises" else 2)
+    with library.turn("talk", key="third") as ctx:
+        ctx.user("after")
+    assert texts(library) == ["before", "after"]
+
+
 @pytest.mark.parametrize("backend", BRIEF)
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_worker_that_lost_its_lease_cannot_commit(

@@ -319,12 +319,15 @@ def _changes_of_turns(
 ) -> tuple[list[Touched], list[Touched], set[tuple[int, int]]]:
     """Return what the turns changed up to the horizon and after it, and what another writer changed later.
 
-    Each record is as it was before its first change.
+    Each record is as it was before its first change. An entry in which one of the turns took back others is left out:
+    otherwise these would return.
     """
     early: dict[tuple[int, int], Touched] = {}
     touched: dict[tuple[int, int], Touched] = {}
     shared: set[tuple[int, int]] = set()
     for seq, entry in read_entries(state, before + 1):
+        if entry.turn in turns and entry.operation == "turn":
+            continue
         for item in entry.touched:
             place = (item.family, item.key)
             if entry.turn in turns:

@@ -1,0 +1,159 @@
+"""A world in memory that runs the same operations as a world on disk, and keeps its state after each write."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from proof.plain_model import Event, PlainModel
+from proof.world import EDITED, Found, World, look
+from quire import MemoryStorage
+from quire.core import lease
+from quire.storage.base import Commit, Family
+
+Stores = tuple[MemoryStorage, MemoryStorage]
+
+
+class RecordedStorage(MemoryStorage):
+    """A memory storage that calls `after_write` when a write is done."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def after_write(self) -> None:
+        """Do nothing; a recording replaces this method."""
+
+    def commit(self, context: str, commit: Commit) -> None:
+        with self._writing():
+            super().commit(context, commit)
+
+    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+        with self._writing():
+            super().fork(context, target, commit, below)
+
+    def drop(self, context: str) -> None:
+        with self._writing():
+            super().drop(context)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        if not self._depth:
+            self.after_write()
+
+    def copy(self) -> "RecordedStorage":
+        """Return an equal storage that shares nothing that changes."""
+        other = RecordedStorage()
+        other._contexts = {name: (head, table.copy()) for name, (head, table) in self._contexts.items()}
+        return other
+
+
+class Twin:
+    """A world in memory and its plain model. Each life of the writer on disk is a life of the twin."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.model = PlainModel()
+        self._main, self._second = RecordedStorage(), RecordedStorage()
+        self._world = World(self._main, self._second)
+        self._life = 0
+
+    def run(self, number: int) -> str:
+        """Run an operation that the writer finished. Return its name."""
+        events: list[Event] = []
+        with self._own_process():
+            name = self._world.run(number, self.seed, events.append)
+        for event in events:
+            self.model.apply(event)
+        return name
+
+    def run_unfinished(self, number: int) -> tuple[str, list["Candidate"]]:
+        """Run the operation in which the writer was killed. Return its name, and the states that it can leave."""
+        candidates = [self._candidate([])]
+        events: list[Event] = []
+        for storage in (self._main, self._second):
+            storage.after_write = lambda: candidates.append(self._candidate(events))  # type: ignore[method-assign]
+        with self._own_process():
+            name = self._world.run(number, self.seed, events.append)
+        for candidate in candidates:
+            candidate.events = events
+        return name, candidates
+
+    def adopt(self, candidate: "Candidate", models: PlainModel) -> None:
+        """Continue from a state that the writer left. The next operation is in another process."""
+        self._main, self._second = candidate.main, candidate.second
+        self._world = World(self._main, self._second)
+        self.model = models
+        self._life += 1
+
+    def look(self, candidate: "Candidate") -> Found:
+        """Return all that a user sees in a state. The view can fold: the state then changes as on disk."""
+        with self._own_process():
+            return look(World(candidate.main, candidate.second))
+
+    def _candidate(self, events: list[Event]) -> "Candidate":
+        return Candidate(self._main.copy(), self._second.copy(), len(events))
+
+    @contextmanager
+    def _own_process(self) -> Iterator[None]:
+        """Make the leases of this block those of a process that ends with this life."""
+        kept = lease.identify_process, lease.is_dead, lease.renewer.add
+        lease.identify_process = lambda: f"life {self._life}"
+        lease.is_dead = lambda process: process != f"life {self._life}"
+        lease.renewer.add = lambda lease: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            lease.identify_process, lease.is_dead = kept[:2]
+            lease.renewer.add = kept[2]  # type: ignore[method-assign]
+
+
+class Candidate:
+    """A state that an interrupted operation can leave: both stores, and how many steps were noted before it."""
+
+    def __init__(self, main: RecordedStorage, second: RecordedStorage, steps: int) -> None:
+        self.main = main
+        self.second = second
+        self.steps = steps
+        self.events: list[Event] = []
+
+    def models(self, model: PlainModel) -> Iterator[PlainModel]:
+        """Yield the plain model after each number of steps, beginning with the noted one, and then after parts of one."""
+        order = sorted(range(len(self.events) + 1), key=lambda count: abs(count - self.steps))
+        for count in order:
+            result = model.copy()
+            for event in self.events[:count]:
+                result.apply(event)
+            yield result
+        for event in self.events[:1]:
+            for part in model.parts(event):
+                result = model.copy()
+                result.apply(part)
+                yield result
+
+
+def differences(found: Found, expected: Found) -> list[str]:
+    """Return the places where two looks differ."""
+    places = []
+    for side in ("main", "second"):
+        for name in sorted(found[side].keys() | expected[side].keys()):
+            here, there = found[side].get(name), expected[side].get(name)
+            if here is None or there is None:
+                places.append(f"{side} {name!r}: {'missing' if here is None else 'not expected'}")
+                continue
+            places += [f"{side} {name!r}: {key}" for key in here if here[key] != there[key]]
+    places += [f"view of {name!r}" for name, view in found["views"].items() if expected["views"].get(name) != view]
+    return places
+
+
+def model_differences(found: Found, model: PlainModel) -> list[str]:
+    """Return the places where a look differs from the plain model."""
+    places = []
+    for side, expected in model.shown().items():
+        shown = {name: (one["messages"], one["pages"]) for name, one in found[side].items() if name != EDITED}
+        names = sorted(shown.keys() | expected.keys())
+        places += [f"{side} {name!r}" for name in names if shown.get(name) != expected.get(name)]
+    return places
