@@ -105,8 +105,10 @@ def main(arguments: Sequence[str]) -> int:
     origin = Origin(commit=_commit(), seed=seed, command=command)
     print(f"seed {seed}: repeat this run with --seed {seed}", flush=True)
     bad = 0
+    shares = {name: getattr(topic, "SHARE", 1.0) for name, topic in chosen.items()}
     for name, topic in chosen.items():
-        bad += _run_one(name, topic, args, origin, None if minutes is None else minutes * 60 / len(chosen))
+        seconds = None if minutes is None else minutes * 60 * shares[name] / sum(shares.values())
+        bad += _run_one(name, topic, args, origin, seconds)
     if args.store:
         write_page(every)
     return 1 if bad else 0

@@ -1,11 +1,11 @@
-"""Kill a writing process again and again, and compare its stores with a twin after each kill. A program; it prints JSON.
+"""A program that kills a writing process again and again, and compares its stores with a twin after each kill.
 
 The program has no threads and opens no store itself, so it can fork. Each child opens the stores, runs operations and
-acknowledges each through a pipe until it is killed: at a random moment, at its k-th storage call, or at its k-th write to
-a file, before, after or in the middle of it. Another child then reads the stores. What it reads must be the state after
-all acknowledged operations, or a state that the next operation has after one of its commits. The twin (quire in memory)
-knows these states with documents, messages, journals and views; the plain model knows the texts without any code of
-quire. The next child continues from there.
+acknowledges each through a pipe until it is killed: at a random moment, at its k-th storage call, or at its k-th write
+to a file, before, after or in the middle of it. Another child then reads the stores. What it reads must be the state
+after all acknowledged operations, or a state that the next operation has after one of its commits. The twin (quire in
+memory) knows these states with documents, messages, journals and views; the plain model knows the texts without any
+code of quire. The next child continues from there. The program prints its results as JSON.
 """
 
 import json
@@ -42,6 +42,8 @@ LONGEST_LIFE = 0.06
 MOST_OPERATIONS = 25
 """A child ends after so many operations, so that the stores stay small."""
 Breakage = Literal["", "late", "torn"]
+Part = Literal["before", "middle", "after"]
+PARTS: tuple[Part, ...] = ("before", "middle", "after")
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -66,7 +68,7 @@ class Kill(Struct, frozen=True):
     calls: tuple[str, ...] = ()
     """It kills itself at the k-th of these calls."""
     number: int = 0
-    part: Literal["before", "middle", "after"] = "before"
+    part: Part = "before"
     files: bool = False
 
 
@@ -204,6 +206,7 @@ class Killing:
         self.during: Counter[str] = Counter()
         self.findings: list[str] = []
         self._stores = 0
+        self.folder = Path(task.folder)
         self._renew()
 
     def run(self) -> None:
@@ -266,11 +269,10 @@ class Killing:
         if kind == "moment" or self.task.breakage:
             return Kill(moment=random.uniform(0, life))
         if kind == "file" and self.task.backend in ("sqlite", "file"):
-            part = random.choice(("before", "middle", "after"))
-            return Kill(number=random.randint(1, 60), part=part, files=True)
+            return Kill(number=random.randint(1, 60), part=random.choice(PARTS), files=True)
         calls = WRITES if kind == "write" else (*READS, *WRITES)
         most = 20 if kind == "write" else 100
-        return Kill(calls=calls, number=random.randint(1, most), part=random.choice(("before", "after")))
+        return Kill(calls=calls, number=random.randint(1, most), part=random.choice(PARTS))
 
     def _kill_once(self) -> None:
         kill, seed = self._choose_kill(), self.random.getrandbits(32)

@@ -121,7 +121,7 @@ class Candidate:
         self.events: list[Event] = []
 
     def models(self, model: PlainModel) -> Iterator[PlainModel]:
-        """Yield the plain model after each number of steps, beginning with the noted one, and then after parts of one."""
+        """Yield the plain model after each number of steps, the noted one first, and then after parts of one."""
         order = sorted(range(len(self.events) + 1), key=lambda count: abs(count - self.steps))
         for count in order:
             result = model.copy()

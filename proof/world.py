@@ -14,6 +14,7 @@ import quire
 from proof.plain_model import Event
 from quire import Context, InvalidOperation, Storage, ToolCall
 from quire.core import engine, lease
+from quire.errors import IrreducibleFloor
 
 BUDGET = 2_500
 SIZES = (0, 7, 60, 300, 1_000, 5_000, 60_000)
@@ -37,7 +38,7 @@ class FixedClock:
 
     def __init__(self) -> None:
         self.now = 0
-        engine.time = SimpleNamespace(time_ns=lambda: self.now, monotonic=time.monotonic)  # type: ignore[assignment]
+        setattr(engine, "time", SimpleNamespace(time_ns=lambda: self.now, monotonic=time.monotonic))  # noqa: B010
 
     def set(self, number: int) -> None:
         """Set the time for an operation."""
@@ -115,7 +116,7 @@ def take_turn(world: World, random: Random, number: int, note: Note) -> None:
         question, answer = (text_of(number * 2 + side + 1_000_000, random.choice(SIZES[:5])) for side in range(2))
         ctx.user(question)
         note(("say_in_turn", name, ctx.seq, question))
-        ctx.render()
+        draw(ctx)
         ctx.assistant(answer)
         note(("say_in_turn", name, ctx.seq, answer))
     note(("end_turn", name, ctx.seq))
@@ -157,7 +158,15 @@ def change_page(world: World, random: Random, number: int, note: Note) -> None:
 
 
 def fold(world: World, random: Random, number: int, note: Note) -> None:
-    _pick(world, random)[1].render()
+    draw(_pick(world, random)[1])
+
+
+def draw(ctx: Context) -> object:
+    """Return the view of a context, folded if it is too large; None if a pinned page makes it too large."""
+    try:
+        return ctx.render().openai()
+    except IrreducibleFloor:
+        return None
 
 
 def bring_in(world: World, random: Random, number: int, note: Note) -> None:
@@ -285,7 +294,7 @@ def look(world: World) -> Found:
                 continue
             ctx = quire.open(storage, name, budget=BUDGET, counter=CharacterCounter(), create=False)
             found[side][name] = {**_look_at(ctx), "lease": _lease(storage, name)}
-    found["views"] = {name: world.context(name).render().openai() for name in found["main"]}
+    found["views"] = {name: draw(world.context(name)) for name in found["main"]}
     return found
 
 

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 import quire
-from tests.mortal import killed
+from proof.mortal import killed
 
 Tell = Callable[[str, Sequence[object]], None]
 """Reports a question, and the errors in the list that the model got."""

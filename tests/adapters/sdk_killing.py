@@ -20,11 +20,11 @@ from anthropic import Anthropic
 from openai import OpenAI
 
 import quire
+from proof.mortal import killed
 from quire.adapters.anthropic import QuireMemoryTool
 from quire.adapters.anthropic import complete as ask_anthropic
 from quire.adapters.openai import complete as ask_openai
 from quire.adapters.openai_agents import QuireSession
-from tests.mortal import killed
 from tests.strict_provider import Body, Call, Reply, StrictProvider
 
 BUDGET = 4_000

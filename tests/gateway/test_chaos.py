@@ -5,113 +5,19 @@ A run prints its seed; `CHAOS_SEED=n` repeats it.
 
 import os
 import random
-import signal
-import socket
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quire
+from proof.gateway_kills import APIS, Stubborn, faulty, kill_gateways, recorded_texts, run_all
 from tests.gateway.conftest import Start
-from tests.gateway.scripted_client import Api, Client
-from tests.gateway.test_folding import BUDGET, FILLER
+from tests.gateway.test_folding import BUDGET
 from tests.marks import broad
-from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
+from tests.strict_provider import StrictProvider
 
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
-
-
-class Stubborn(Client):
-    """A client that repeats a request until it gets a whole answer, first streamed and then plain."""
-
-    last: dict[str, Any]
-
-    def use(self, arguments: dict[str, Any]) -> str:
-        return f"Value of {arguments['query']}. {FILLER}"
-
-    def answer(self) -> dict[str, Any]:
-        """Send the transcript until there is a whole answer, and add it."""
-        for attempt in range(200):
-            self.stream = attempt % 3 != 2
-            with suppress(OSError, HTTPException):
-                got = self.request()
-                assert got.status in (200, 429, 500, 502, 529), (got.status, got.body)
-                if got.complete and got.status == 200:
-                    return self.take(got)
-            time.sleep(0.02 if attempt < 5 else 0.1)
-        raise AssertionError(f"no answer; the last one was {self.received[-1:]}")
-
-    def work(self, steps: int) -> None:
-        """Run steps: tools, and a message of the user when the model calls none."""
-        self.items.append({"role": "user", "content": f"Start {self.headers[-1][1]}."})
-        for step in range(steps):
-            results = self._results(self.answer())
-            self.items += results or [{"role": "user", "content": f"Go on after {step}."}]
-        self.last = self.answer()
-
-    def texts(self) -> list[str]:
-        """Return the texts of the transcript, as `recorded_texts` returns them."""
-        return [text for item in self.items for text in _texts(item)]
-
-
-def _texts(item: dict[str, Any]) -> list[str]:
-    kind = item.get("type")
-    if kind == "reasoning":
-        return []
-    if kind == "function_call":
-        return [f"call {item['call_id']}"]
-    if kind == "function_call_output":
-        return [str(item["output"])[:40]]
-    content = item.get("content") or []
-    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    found = [str(block.get("text") or block.get("content"))[:40] for block in blocks if block["type"] != "thinking"]
-    found = [text for text in found if text != "None"]
-    found += [f"call {block['id']}" for block in blocks if block["type"] == "tool_use"]
-    return found + [f"call {call['id']}" for call in item.get("tool_calls", ())]
-
-
-def recorded_texts(ctx: quire.Context) -> list[str]:
-    found = []
-    for message in ctx.messages():
-        found += [message.text[:40]] if message.text else []
-        found += [f"call {call.id}" for call in message.tool_calls]
-    return found
-
-
-def faulty(seed: int, share: float, slow: float = 0.0) -> Callable[[Body], Reply | Fault]:
-    """Return a script with faults: two 529 in a row, cut streams, slow answers."""
-    rng, lock, state = random.Random(seed), threading.Lock(), {"calls": 0, "left": 0}
-
-    def answer(body: Body) -> Reply | Fault:
-        with lock:
-            if state["left"]:
-                state["left"] -= 1
-                return Fault(529)
-            luck = rng.random()
-            if luck < share / 2:
-                state["left"] = 1
-                return Fault(529, retry_after="1")
-            cut = rng.randint(1, 5) if luck < share else None
-            state["calls"] += 1
-            number = state["calls"]
-            time.sleep(slow * rng.random())
-            thinking = (f"Thought {number}.",)
-            if rng.random() < 0.25:
-                return Reply(f"Answer {number}. {FILLER}", thinking=thinking, cut=cut)
-            calls = [
-                Call(f"call_{number}_{n}", "look", {"query": f"fact {number}.{n}"}) for n in range(rng.randint(1, 2))
-            ]
-            return Reply(f"Step {number}.", tuple(calls), thinking, cut=cut)
-
-    return answer
 
 
 @pytest.mark.parametrize("mode", [*broad("observe"), "fold"])
@@ -122,9 +28,8 @@ def test_parallel_agents_with_a_faulty_upstream(
     sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     provider.script = faulty(SEED, 0.3, slow=0.01)
     running = start(mode=mode, budget=BUDGET)
-    apis: list[Api] = ["anthropic", "chat", "responses"]
-    agents = [Stubborn(running.url, apis[n % 3], {"x-quire-session": f"agent-{n}"}) for n in range(6)]
-    _run_all([lambda agent=agent: agent.work(steps) for agent in agents])  # type: ignore[misc]
+    agents = [Stubborn(running.url, APIS[n % 3], {"x-quire-session": f"agent-{n}"}) for n in range(6)]
+    run_all([lambda agent=agent: agent.work(steps) for agent in agents])  # type: ignore[misc]
     running.gateway.sessions.drain()
     assert [problem for problem in provider.refused if "script" in problem.message] == []
     assert provider.refused == []
@@ -137,55 +42,6 @@ def test_parallel_agents_with_a_faulty_upstream(
             assert ctx.check() == []
 
 
-def _run_all(jobs: list[Callable[[], None]]) -> None:
-    errors: list[BaseException] = []
-
-    def guard(job: Callable[[], None]) -> None:
-        try:
-            job()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guard, args=(job,)) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-
-
-class Mortal:
-    """A gateway in a process that is killed and started again on the same port."""
-
-    def __init__(self, store: str, provider: StrictProvider, mode: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        urls = ["--anthropic", provider.url, "--openai", provider.url]
-        self._command = [sys.executable, "-m", "quire", "gateway", store, *urls, "--mode", mode]
-        self._command += ["--budget", str(BUDGET), "--port", str(self.port), "--json"]
-        self.process = self._start()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.kills = 0
-
-    def _start(self) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        return process
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.close()
-        self.process = self._start()
-        self.kills += 1
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
 @pytest.mark.parametrize(
     ("kills", "mode"),
     [
@@ -194,39 +50,6 @@ class Mortal:
         pytest.param(40, "observe", marks=pytest.mark.slow),
     ],
 )
-def test_a_gateway_that_is_killed_at_any_moment(
-    provider: StrictProvider, tmp_path: Path, mode: str, kills: int
-) -> None:
+def test_a_gateway_that_is_killed_at_any_moment(tmp_path: Path, mode: str, kills: int) -> None:
     sys.stdout.write(f"CHAOS_SEED={SEED}\n")
-    rng = random.Random(SEED)
-    provider.script = faulty(SEED, 0.1, slow=0.01)
-    store = str(tmp_path / "agent.db")
-    gateway = Mortal(store, provider, mode)
-    apis: list[Api] = ["anthropic", "chat", "responses"]
-    agents = [Stubborn(gateway.url, api, {"x-quire-session": f"agent-{n}"}) for n, api in enumerate(apis)]
-    jobs: list[Callable[[], None]] = [lambda agent=agent: agent.work(6 * kills) for agent in agents]  # type: ignore[misc]
-
-    def disturb() -> None:
-        for _ in range(kills):
-            time.sleep(0.3 + 0.5 * rng.random())
-            gateway.kill()
-
-    try:
-        _run_all([*jobs, disturb])
-        for agent in agents:  # the last answer is recorded when the client goes on
-            agent.items += agent._results(agent.last) or [{"role": "user", "content": "End."}]
-            agent.answer()
-        time.sleep(0.5)
-    finally:
-        gateway.close()
-    assert gateway.kills == kills
-    assert provider.refused == []
-    with quire.Library(store) as library:
-        assert len(list(library.list(prefix="gateway/"))) == len(agents)
-        for agent in agents:
-            upstream = "anthropic" if agent.api == "anthropic" else "openai"
-            ctx = library.open(f"gateway/local/{upstream}/{agent.headers[-1][1]}")
-            recorded = recorded_texts(ctx)
-            assert recorded == agent.texts()[: len(recorded)]
-            assert len(recorded) >= len(agent.texts()) - 1
-            assert ctx.check() == []
+    assert kill_gateways(str(tmp_path / "agent.db"), kills, SEED, mode=mode) == (kills, [])

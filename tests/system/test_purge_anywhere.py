@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire import Context, InvalidOperation
-from tests.killing import change, edit, speak
+from tests.system.random_changes import change, edit, speak
 from tests.system.test_purge import SECRET, Shelf, told
 
 

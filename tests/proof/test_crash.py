@@ -1,0 +1,34 @@
+"""The crash topic: its control is found, and its models agree with quire when nothing is killed."""
+
+from pathlib import Path
+
+from proof import crash
+from proof.plain_model import Event, PlainModel
+from proof.topic import Options
+from proof.twin import model_differences
+from proof.world import FixedClock, World, look
+from quire import MemoryStorage
+from quire.core import engine
+
+
+def test_the_controls_are_found(tmp_path: Path) -> None:
+    controls = list(crash.control(Options(folder=tmp_path, seed=1, backends=("sqlite",))))
+    assert [control.found for control in controls] == [True, True]
+
+
+def test_the_plain_model_agrees_with_quire() -> None:
+    kept = getattr(engine, "time")  # noqa: B009
+    clock, world, model = FixedClock(), World(MemoryStorage(), MemoryStorage()), PlainModel()
+    try:
+        for number in range(60):
+            clock.set(number)
+            events: list[Event] = []
+            world.run(number, 7, events.append)
+            for event in events:
+                model.apply(event)
+            if number % 6 == 5:
+                assert model_differences(look(world), model) == []
+    finally:
+        setattr(engine, "time", kept)  # noqa: B010
+    model.apply(("say", "book", 10_000, "a message that quire does not have"))
+    assert model_differences(look(world), model) == ["main 'book'"]
