@@ -49,6 +49,7 @@ WORKING: dict[str, list[str]] = {
     "purge": ["purge", AT, "mem-1", "--yes"],
     "erase": ["erase", AT, NAME, "--yes"],
     "gateway sessions": ["gateway", "sessions", AT],
+    "gateway demo": ["gateway", "demo", AT, "--fast"],
     "completion": ["completion", "bash"],
 }
 """A successful call of each command. Servers run until they are stopped; a handoff needs a session of the gateway."""
@@ -124,6 +125,7 @@ REFUSED: list[list[str]] = [
     ["completion", "tcsh"],
     ["gateway", "handoff", AT, "nobody"],
     ["gateway", "sessions", AT, "--mode", "fold"],
+    ["gateway", "demo", AT, "--budget", "none"],
     ["gateway", "run", AT],
     ["gateway", "run", AT, "--", "my-agent"],
     ["gateway", "run", AT, "--env", "BASE_URL", "--", "quire-no-such-client"],
@@ -149,10 +151,11 @@ WITH_CONTEXT = sorted(
         "doctor",
         "erase",
         "gateway sessions",
+        "gateway demo",
         "completion",
     )  # no context, or a new one
 )
-WITH_STORE = sorted(set(WORKING) - {"demo", "new", "import", "replay", "completion"})
+WITH_STORE = sorted(set(WORKING) - {"demo", "gateway demo", "new", "import", "replay", "completion"})
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests for the author of a backend: the conformance suite, and a storage that fails on demand.
+"""Tests for the author of a backend: the conformance suite, and a storage that fails on demand; a stub of a provider.
 
     class TestMyStorage(StorageContract):
         def open_storage(self, place):
@@ -11,8 +11,9 @@ from quire.testing.case import FaultyStorage, InjectedFault
 from quire.testing.contexts import ContextRules, CopyRules, NameRules, SharingRules
 from quire.testing.forks import ForkRules
 from quire.testing.records import OrderRules, RecordRules
+from quire.testing.stub_provider import StubProvider
 
-__all__ = ["FaultyStorage", "InjectedFault", "StorageContract"]
+__all__ = ["FaultyStorage", "InjectedFault", "StorageContract", "StubProvider"]
 
 
 class StorageContract(RecordRules, OrderRules, NameRules, ContextRules, SharingRules, CopyRules, ForkRules):

@@ -67,6 +67,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("mcp", "serve", "serve a context to clients of the Model Context Protocol"),
         CommandRow("gateway", "gateway", "record the conversations of unchanged clients, and keep them in budget"),
         CommandRow("gateway run", "gateway", "start a client, such as claude or codex, with a gateway"),
+        CommandRow("gateway demo", "gateway", "send a recorded conversation through a gateway, offline"),
         CommandRow("gateway sessions", "gateway", "list the sessions that gateways recorded, with figures"),
         CommandRow("gateway handoff", "gateway", "write a session that a client resumes without the gateway"),
         CommandRow("completion", "completion", "print the completion script for a shell"),

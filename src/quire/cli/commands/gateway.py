@@ -1,4 +1,4 @@
-"""The commands gateway, gateway run, sessions and handoff: a gateway, its clients, and what gateways recorded."""
+"""The commands gateway, gateway run, demo, sessions and handoff: a gateway, its clients, and what gateways recorded."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +60,13 @@ def _mode(default: str) -> Argument:
         metavar="NAME",
         help="a variable that gets the gateway's address, for a client that quire does not know",
     ),
+    argument("--stub", action="store_true", help="answer with a stub instead of a provider, to try it offline"),
     argument("--log", metavar="FILE", help="the file for messages of the gateway (default: a temporary file)"),
     examples=(
         "quire gateway run agent.db -- claude",
         "quire gateway run agent.db --mcp --budget 80k -- codex",
         "quire gateway run agent.db --env OPENAI_BASE_URL -- my-agent --verbose",
+        "quire gateway run agent.db --stub -- claude -p Hello",
     ),
     about="It knows claude, codex, opencode and aider, and writes nothing to their configuration. The exit code is that"
     " of the client. Requires pip install 'quire[gateway]'.",
@@ -82,10 +84,21 @@ def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
     if program is None:
         raise quire.InvalidValue(f"is {options.command[0]!r}, which is not installed.", argument="command")
     settings = pick(options, "mode", "budget")
-    settings |= {"anthropic": options.anthropic or _ANTHROPIC, "openai": options.openai or _OPENAI, "port": 0}
-    with _log_file(options.log) as log, Supervisor(options.where, settings, log) as gateway:
-        launch = prepare(options.command, gateway.url, names=options.env, mcp=mcp(gateway.url))
-        return _run_client([program, *launch.command[1:]], launch.variables)
+    with _stub_provider() if options.stub else nullcontext() as stub, _log_file(options.log) as log:
+        upstreams = (stub, stub) if stub else (options.anthropic or _ANTHROPIC, options.openai or _OPENAI)
+        settings |= {"anthropic": upstreams[0], "openai": upstreams[1], "port": 0}
+        with Supervisor(options.where, settings, log) as gateway:
+            launch = prepare(options.command, gateway.url, names=options.env, mcp=mcp(gateway.url))
+            keys = {name: "stub" for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY") if stub and name not in os.environ}
+            return _run_client([program, *launch.command[1:]], launch.variables | keys)
+
+
+@contextmanager
+def _stub_provider() -> Iterator[str]:
+    from quire.testing import StubProvider
+
+    with StubProvider() as stub:
+        yield stub.url
 
 
 def _run_client(words: list[str], variables: dict[str, str]) -> int:
@@ -137,6 +150,20 @@ def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
         trouble = f", {session.retries} retries, {session.errors} errors"
         money = "" if not session.saved_money else f" (${session.saved_money:,.2f})"
         out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{money}{trouble}")
+
+
+@command(
+    argument("where", metavar="WHERE", nargs="?", help="the store to record into (default: a new temporary file)"),
+    argument("-b", "--budget", type=token_count, default=2_000, metavar="TOKENS", help="the most tokens (default: 2k)"),
+    argument("--fast", action="store_true", help="no pauses on a terminal"),
+    examples=("quire gateway demo", "quire gateway demo agent.db --fast"),
+    about="A scripted client sends the conversation of quire demo through a real gateway to a stub of a provider, which"
+    " answers as recorded. It works offline. Requires pip install 'quire[gateway]'.",
+)
+def run_gateway_demo(options: argparse.Namespace, out: Output) -> None:
+    from quire.cli.commands.gateway_demo import play_gateway_demo
+
+    play_gateway_demo(options.where, options.budget, out, fast=options.fast)
 
 
 @command(
