@@ -13,7 +13,8 @@ from typing import NamedTuple
 import quire
 from bench.figures import Figure
 from bench.measure import CountingStorage, Floor, NoTokens, Timer, prose
-from quire.context import Context, Setup, open_in
+from quire.context import Context
+from quire.open_context import Setup, open_in
 from quire.testing import FaultyStorage
 
 ROUNDS = 40

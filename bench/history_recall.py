@@ -13,7 +13,8 @@ from bench.histories import HELD_OUT, START, TUNED, History, make_history
 from bench.measure import NoTokens
 from bench.recall import PROMPT, flatten
 from quire import ContextSystem, MemoryStorage
-from quire.context import DEFAULT_SEGMENTS, Context
+from quire.context import Context
+from quire.open_context import DEFAULT_SEGMENTS
 from quire.view.view import View
 
 BUDGET = 1_000

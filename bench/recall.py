@@ -17,8 +17,9 @@ from typing import Any
 
 from bench.figures import Figure
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
-from quire.context import DEFAULT_SEGMENTS, Context
+from quire.context import Context
 from quire.model.messages import PER_MESSAGE
+from quire.open_context import DEFAULT_SEGMENTS
 from quire.search.memory_scores import Memory
 from quire.search.query import all_segments
 from quire.search.recall import RankedMemories, find_memories

@@ -5,8 +5,8 @@ from typing import Any
 
 import quire
 from quire import Context, ContextSystem, MemoryStorage, Storage
-from quire.context import DEFAULT_SEGMENTS
 from quire.core.plan import Plan
+from quire.open_context import DEFAULT_SEGMENTS
 from quire.system.segments import add_segment
 from tests.books import WordCounter
 from tests.clocks import SteppingClock

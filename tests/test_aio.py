@@ -118,7 +118,7 @@ def test_attributes_can_be_read_from_the_class() -> None:
 
 def form_of(method: Callable[..., Any]) -> str:
     annotation = str(inspect.signature(method).return_annotation)
-    if "AbstractContextManager" in annotation or inspect.isgeneratorfunction(getattr(method, "__wrapped__", None)):
+    if "AbstractContextManager" in annotation or inspect.isgeneratorfunction(inspect.unwrap(method)):
         return "Block"
     return "Stream" if "Iterator[" in annotation or annotation.endswith("Messages'>") else "coroutine"
 
@@ -437,7 +437,7 @@ def test_the_thread_of_the_loop_imports_next_to_nothing(way: str) -> None:
     script = WHO_IMPORTS.replace("{way}", way)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     there, _, elsewhere = done.stdout.partition("|")
-    assert set(there.split()) <= {"quire.aio", "quire.aio.calls"}
+    assert set(there.split()) <= {"quire.aio", "quire.aio.calls", "quire.errors"}
     assert {"quire.context", "apsw"} <= set(elsewhere.split())
 
 

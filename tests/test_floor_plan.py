@@ -23,6 +23,7 @@ FLOORS = (
     "testing",
     "maintenance",
     "context",
+    "open_context",
     "library",
     "aio",
     "",

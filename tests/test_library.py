@@ -10,10 +10,10 @@ import pytest
 
 import quire
 from quire import Corrupt, InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
-from quire.context import Options, Setup
 from quire.core.records import page_key
 from quire.maintenance.retention import LEAVING
 from quire.model.clock import to_datetime
+from quire.open_context import Options, Setup
 from quire.storage.base import JOURNAL, Commit, Delete, Put, Symptom
 from quire.testing import FaultyStorage
 from tests.books import WordCounter, new_book

@@ -81,7 +81,10 @@ ALIASES = {"Page", "PageIndex"}
 NAMES_OF_MODULES = {
     "quire.formats": "LogFile LoggedConversation SkippedRecord format_session read_log",
     "quire.conversation": "Cleanup Finding ImportReport Item MarkMap Messages Modification",
-    "quire.errors": "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown ReadOnly Wording",
+    "quire.errors": (
+        "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown ReadOnly "
+        "UnknownOption Wording"
+    ),
     "quire.maintenance.backup": "Backup",
     "quire.maintenance.context_usage": "ContextInfo ContextUsage",
     "quire.maintenance.doctor": "Diagnosis",
@@ -195,6 +198,7 @@ CODES = {
     "NoSuchAction": "no_such_action",
     "InvalidOperation": "invalid_operation",
     "InvalidValue": "invalid_value",
+    "UnknownOption": "unknown_option",
     "NotInstalled": "invalid_operation",
     "PermissionDenied": "permission_denied",
     "QuotaExceeded": "quota_exceeded",

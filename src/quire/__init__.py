@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.agent import Quota as Quota
     from quire.agent.tools import Tools as Tools
     from quire.context import Context as Context
-    from quire.context import open as open  # noqa: A004
     from quire.conversation import Conversation as Conversation
     from quire.core.redaction import redact_secrets as redact_secrets
     from quire.errors import Busy as Busy
@@ -52,6 +51,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.model.tokens import EstimateCounter as EstimateCounter
     from quire.model.tokens import TokenCounter as TokenCounter
     from quire.model.tokens import VocabularyCounter as VocabularyCounter
+    from quire.open_context import open as open  # noqa: A004
     from quire.providers.legal import check_legal as check_legal
     from quire.providers.tool_schemas import count_tools as count_tools
     from quire.search import embedders as embedders  # a module, reached as `quire.embedders`
@@ -81,7 +81,7 @@ __version__ = "0.1.0"
 _NAMES_BY_MODULE = {
     "quire.agent": "AgentContext Quota",
     "quire.agent.tools": "Tools",
-    "quire.context": "Context open",
+    "quire.context": "Context",
     "quire.conversation": "Conversation",
     "quire.errors": (
         "Busy Conflict Corrupt InvalidOperation InvalidValue IrreducibleFloor NoSuchContext NoSuchPage "
@@ -98,6 +98,7 @@ _NAMES_BY_MODULE = {
     "quire.providers.legal": "check_legal",
     "quire.providers.tool_schemas": "count_tools",
     "quire.search.find": "Hit",
+    "quire.open_context": "open",
     "quire.storage.base": "Storage",
     "quire.storage.file.storage": "FileStorage",
     "quire.storage.memory": "MemoryStorage",

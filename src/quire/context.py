@@ -1,61 +1,46 @@
-"""Context: the pages, the conversation and the views of one agent session, and `open`, which opens it."""
+"""Context: the pages, the conversation and the views of one agent session. `quire.open` opens it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from functools import cached_property
-from os import urandom
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec.structs import replace
 
-from quire.conversation import Conversation, ImportReport, Item, Messages
-from quire.core.plan import Plan
-from quire.core.records import KEY
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.messages import Provider, ToolCall
-from quire.model.pages import PageIndex, Permission, Segment, SegmentType
-from quire.model.text import check_one_line
-from quire.model.tokens import TokenCounter
-from quire.storage.base import RESERVED, Durability, Storage, no_such_context
-from quire.storage.urls import StoreLocation, close_storage, storage_at
+from quire.conversation import Conversation, ImportReport, Item, Messages, Modification
+from quire.conversation.edits import entry_before
+from quire.errors import InvalidValue, names_options
+from quire.model.messages import Message, Provider, ToolCall
+from quire.model.pages import PageIndex
+from quire.storage.base import Storage
+from quire.storage.urls import close_storage
 from quire.system import ContextSystem, Entry, Problem
 from quire.system.rules import check_bool
-from quire.system.segments import add_segment
+from quire.system.tree import write_document, write_page
 from quire.view.cost import Usage
 from quire.view.explain import Stats, Why
-from quire.view.options import CompressionConfig, RenderOptions
+from quire.view.options import CompressionConfig, RenderFields, RenderOptions
 from quire.view.parts import FoldResult
-from quire.view.preamble import new_key
 from quire.view.renderer import ViewFacade
 from quire.view.view import View
 
 if TYPE_CHECKING:  # imported when first used: not every program needs them
+    from typing import Unpack
+
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
     from quire.conversation.turn import TurnState
-    from quire.search.find import Hit
-    from quire.search.vectors import Embedder
+    from quire.search.find import FindFilters, Hit
+    from quire.system.journal import HistoryFilters
     from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.sent import LastSent
     from quire.view.tail import TailPiece
     from quire.windows.windows import Windows
 
-DEFAULT_SEGMENTS: tuple[Segment, ...] = (
-    Segment(
-        id="sys",
-        name="System",
-        description="The system prompt",
-        type=SegmentType.SYSTEM,
-        permission=Permission.READ_ONLY,
-    ),
-    Segment(id="mem", name="Memory", description="The agent's own notes", type=SegmentType.CUSTOM),
-    Segment(id="usr", name="Conversation", description="The conversation", type=SegmentType.USER),
-    Segment(id="win", name="Windows", description="Live windows", type=SegmentType.TOOL),
-)
 
-
+@names_options
 class Context:
     """One agent's context. `quire.open` returns it; close it, or use it in a `with` block.
 
@@ -106,9 +91,37 @@ class Context:
         """The seq of the last journal entry."""
         return self.pages.seq
 
-    def find(self, /, query: str, limit: int = 10, **filters: Any) -> "list[Hit]":
+    # Pages: short forms of the most used operations of `pages`
+
+    def write(self, name: str, text: str, folder: PageIndex = "mem", summary: str = "") -> PageIndex:
+        """Write a page by name: replace the text of the page of this name in a folder, or add one. Return its index.
+
+        `folder` is a page index or the id of a segment. The same text and summary again change nothing. The names in
+        the folder are compared one by one; use `pages.create_detail_page` for thousands of pages in one folder.
+        """
+        return self.pages._engine.run(self.pages.actor, "write", write_page, name, text, folder, summary)
+
+    def document(self, name: str, text: str, pinned: bool = False, *, summary: str = "") -> PageIndex:
+        """Write a document that the model reads and cannot change. Return its index.
+
+        It is a page of the READ_ONLY segment `docs`, which the first document creates. The same name again replaces the
+        text. A `pinned` document is always shown in full.
+        """
+        check_bool(pinned, "pinned")
+        run = self.pages._engine.run
+        return run(self.pages.actor, "document", write_document, name, text, summary, pinned=pinned)
+
+    def find(self, /, query: str, limit: int = 10, **filters: "Unpack[FindFilters]") -> "list[Hit]":
         """Return the pages that match a query, best first, archived ones too. See `pages.find` for the filters."""
         return self.pages.find(query, limit, **filters)
+
+    def pin(self, index: PageIndex) -> None:
+        """Always show a page in full, until `unpin`."""
+        self.pages.pin(index)
+
+    def unpin(self, index: PageIndex) -> None:
+        """Remove a pin."""
+        self.pages.unpin(index)
 
     # Windows, agents and tools
 
@@ -129,14 +142,24 @@ class Context:
         """The operations of `agent` as tools for a model."""
         return self.tools_of(self.agent)
 
-    def as_agent(self, actor: str = "agent", *, manage: bool = False, quota: "Quota | None" = None) -> "AgentContext":
+    def as_agent(
+        self,
+        actor: str = "agent",
+        *,
+        manage: bool = False,
+        quota: "Quota | None" = None,
+        remove_user_messages: bool = False,
+    ) -> "AgentContext":
         """Return the operations of an agent, with permission checks. The journal records `actor` as its name.
 
-        With `manage` it may add and remove segments and set their permissions. `quota` bounds what it may add.
+        With `manage` it may add and remove segments and set their permissions. `quota` bounds what it may add. With
+        `remove_user_messages` it may take messages of the user out of the conversation.
         """
         from quire.agent import AgentContext
 
-        return AgentContext(self.pages, actor, manage, quota=quota, views=self._views)
+        return AgentContext(
+            self.pages, actor, manage, quota=quota, views=self._views, remove_user_messages=remove_user_messages
+        )
 
     def tools_of(self, agent: "AgentContext", *, beside: bool = False) -> "Tools":
         """Return the tools of an agent that `as_agent` returned.
@@ -230,6 +253,22 @@ class Context:
         """Return the messages in their current order; with `all` every message by index, deleted ones too."""
         return self.conversation.messages(all)
 
+    def turns(self) -> Iterator[list[Message]]:
+        """Yield the turns in order, each as a list: a user message and everything up to the next user message."""
+        return self.conversation.turns()
+
+    def delete(self, indices: int | Iterable[int]) -> Modification:
+        """Take messages out of the conversation. `messages(all=True)` still returns them, and `undo` restores them."""
+        return self.conversation.delete(indices)
+
+    def replace(self, indices: int | Iterable[int], message: Any) -> Modification:
+        """Replace messages by another one, or several, in any provider's shape."""
+        return self.conversation.replace(indices, message)
+
+    def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
+        """Replace messages by a summary. Without a text it is extracted from them."""
+        return self.conversation.compress(indices, summary)
+
     def items(self, active: bool = False) -> Iterator[Item]:
         """Yield prompts, exchanges and summaries by seq. With `active`, leave out those that an edit removed."""
         return self.conversation.items(active)
@@ -283,7 +322,7 @@ class Context:
 
     # The view
 
-    def render(self, /, options: RenderOptions | None = None, **changes: Any) -> View:
+    def render(self, /, options: RenderOptions | None = None, **changes: "Unpack[RenderFields]") -> View:
         """Return the view for the model: within the budget, legal for its provider, the same bytes for the same state.
 
         Give `RenderOptions`, or its fields by name. At the budget of the context, this may commit one fold first. With
@@ -370,7 +409,7 @@ class Context:
             reverse=reverse,
         )
 
-    def audit(self, /, path: str | os.PathLike[str], **filters: Any) -> int:
+    def audit(self, /, path: str | os.PathLike[str], **filters: "Unpack[HistoryFilters]") -> int:
         """Write the journal to a file as JSON Lines. Return the number of entries. See `history` for the filters."""
         return self.pages.audit(path, **filters)
 
@@ -382,9 +421,17 @@ class Context:
         """Name the current state, so that `rollback(name)` can return to it. Return its seq."""
         return self.pages.checkpoint(name)
 
-    def rollback(self, to: str | int | Entry) -> int:
-        """Return the whole context to a checkpoint or an entry, in one commit that can be undone. Return its seq."""
-        return self.pages.rollback(to)
+    def rollback(self, to: str | int | Entry | None = None, *, before: Message | int | None = None) -> int:
+        """Return the whole context to a checkpoint or an entry, in one commit that can be undone. Return its seq.
+
+        With `before`, return to the state before a message was added. Raise `InvalidOperation` if an earlier message
+        was added in the same entry, as by an import.
+        """
+        if (to is None) == (before is None):
+            raise InvalidValue("Give a checkpoint or an entry, or `before` with a message.")
+        if before is not None:
+            to = self.pages._engine.read(lambda state: entry_before(state, before))
+        return self.pages.rollback(cast("str | int | Entry", to))
 
     def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> "Context":
         """Copy this context in its current state, or in the state of a checkpoint or an entry, and open the copy.
@@ -442,134 +489,3 @@ class Context:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def open(  # noqa: A001 - quire.open is the name users expect
-    where: StoreLocation,
-    context: str = "default",
-    *,
-    budget: int | None = None,
-    durability: Durability = "normal",
-    counter: TokenCounter | None = None,
-    compression: CompressionConfig | None = None,
-    segments: Sequence[Segment] | None = None,
-    key: str | None = None,
-    preamble: str | None = None,
-    embedder: "Embedder | None" = None,
-    redact: Callable[[str], str] | None = None,
-    create: bool = True,
-) -> Context:
-    """Open a context; create it with its segments if it is new.
-
-    `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), a
-    storage object, or an open connection (`sqlite3`, `apsw`, `psycopg`, a pool of `psycopg_pool`); the caller closes
-    both. With `create=False` nothing is created: raise `NoSuchContext` if there is
-    no such context, `StorageFailure` if there is no such store.
-
-    | option        | meaning                                                                                        |
-    |---------------|------------------------------------------------------------------------------------------------|
-    | `budget`      | the most tokens of a view; stored with the next write. Default: the stored one, 128,000 if new |
-    | `counter`     | counts tokens; default: the vocabulary `o200k_base`                                            |
-    | `compression` | when the conversation folds, and how far                                                       |
-    | `segments`    | the segments of a new context; default: `sys`, `mem`, `usr`, `win`                             |
-    | `key`         | the word by which a model recognises lines that quire wrote; default: random                   |
-    | `preamble`    | explains the view to the model; `{key}` in it is replaced by the key; "" leaves it out         |
-    | `embedder`    | makes vectors of texts, so that pages are also found by meaning (`quire.embedders`)            |
-    | `redact`      | removes secrets from every text before it is stored, such as `quire.redact_secrets`            |
-    """
-    setup = Setup(budget, counter, compression, segments, key, preamble, embedder, redact)
-    storage, owns = storage_at(where, durability=durability, create=check_bool(create, "create"))
-    try:
-        return open_in(storage, context, setup, storage if owns else None, create=create)
-    except BaseException:
-        if owns:
-            storage.close()
-        raise
-
-
-class PlainOptions(TypedDict, total=False):
-    """The options of `open`, by name, without `key`."""
-
-    budget: int | None
-    counter: TokenCounter | None
-    compression: CompressionConfig | None
-    segments: Sequence[Segment] | None
-    preamble: str | None
-    embedder: "Embedder | None"
-    redact: Callable[[str], str] | None
-
-
-class Options(PlainOptions, total=False):
-    """The options of `open`, by name."""
-
-    key: str | None
-
-
-class Setup(NamedTuple):
-    """`Options` with their defaults."""
-
-    budget: int | None = None
-    counter: TokenCounter | None = None
-    compression: CompressionConfig | None = None
-    segments: Sequence[Segment] | None = None
-    key: str | None = None
-    preamble: str | None = None
-    embedder: "Embedder | None" = None
-    redact: Callable[[str], str] | None = None
-
-
-def setup_of(options: Options) -> Setup:
-    """Return the options with defaults for the others. Raise `TypeError` for an unknown option, as `open` does."""
-    unknown = [name for name in options if name not in Setup._fields]
-    if unknown:
-        raise TypeError(f"Unknown option {short_repr(min(unknown))}; the options are {', '.join(Setup._fields)}.")
-    return Setup(**options)
-
-
-def open_in(
-    storage: Storage,
-    context: str,
-    setup: Setup,
-    owned_storage: Storage | None = None,
-    *,
-    create: bool = True,
-    must_be_new: bool = False,
-) -> Context:
-    """Open a context in an open storage; create it if it is new.
-
-    Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
-    """
-    if isinstance(context, str) and context.startswith(RESERVED):
-        raise InvalidValue(f"Context name {short_repr(context)} is not allowed: {RESERVED!r} names leases.")
-    key = new_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
-    system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder, redact=setup.redact)
-    opened = Context(
-        system, budget=setup.budget, compression=setup.compression, preamble=setup.preamble, owned_storage=owned_storage
-    )
-    if create and opened.seq == 0:
-        try:
-            segments = DEFAULT_SEGMENTS if setup.segments is None else setup.segments
-            system._engine.run(system.actor, "create", _create, segments, key)
-        except Conflict:  # another writer created it first: use that one
-            if must_be_new:
-                raise _already_exists(context) from None
-            opened.refresh()
-            if opened.seq == 0:  # it was deleted again
-                raise
-    elif opened.seq == 0:
-        raise no_such_context(storage, context)
-    elif must_be_new:
-        raise _already_exists(context)
-    return opened
-
-
-def _already_exists(context: str) -> InvalidOperation:
-    return InvalidOperation(f"Context {context!r} exists already.", Hint("open", arguments=repr(context)))
-
-
-def _create(plan: Plan, segments: Sequence[Segment], key: str) -> None:
-    if not isinstance(segments, list | tuple):
-        raise InvalidValue(f"is {short_repr(segments)}; a list of quire.Segment is needed.", argument="segments")
-    for segment in segments:
-        add_segment(plan, segment)
-    plan.put_note(KEY, name=key)

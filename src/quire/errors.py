@@ -9,6 +9,7 @@
     ├── NoSuchAction          the window has no action of this name (LookupError)
     ├── InvalidOperation      the state of the context does not allow the call
     │   ├── InvalidValue      an argument is not acceptable (ValueError)
+    │   │   └── UnknownOption a keyword is not an option of the call (TypeError)
     │   └── NotInstalled      a package that an extra installs is missing (ImportError)
     ├── PermissionDenied      the agent lacks the permission
     │   └── QuotaExceeded     the agent would add more than its quota allows
@@ -29,9 +30,12 @@ would help. `str(error)` puts them together for a Python program. Other surfaces
 arguments and other calls to suggest; each one has a `Wording` and calls `error.describe(wording)`.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
+F = TypeVar("F", bound=Callable[..., Any])
 _CLIP = 80
 _MOST_KNOWN = 12
 
@@ -234,6 +238,76 @@ class InvalidValue(InvalidOperation, ValueError):
     """An argument is not acceptable. The text quotes it and says what is accepted. Nothing was changed."""
 
     code = "invalid_value"
+
+
+_SYNONYMS = {"budget": "max_tokens", "tokens": "max_tokens", "limit": "max_tokens"}
+
+
+class UnknownOption(InvalidValue, TypeError):
+    """A keyword is not an option of the call. `option` is the keyword; `suggestion` is what is probably meant."""
+
+    code = "unknown_option"
+
+    def __init__(self, option: object, known: Iterable[str], call: str = "") -> None:
+        self.option = option
+        self.known = tuple(known)
+        self.suggestion = _similar_option(str(option), self.known)
+        meant = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
+        listed = f"The options are {', '.join(self.known)}." if self.known else "It has no options."
+        super().__init__(f"{short_repr(option)} is not an option{f' of {call}' if call else ''}.{meant} {listed}")
+
+
+def _similar_option(name: str, known: Sequence[str]) -> str | None:
+    from difflib import get_close_matches  # late: only errors need it
+
+    words = {word: word for word in known} | {word: meant for word, meant in _SYNONYMS.items() if meant in known}
+    return next((words[word] for word in get_close_matches(name, words, n=1)), None)
+
+
+def check_names(given: Iterable[str], known: Iterable[str], call: str = "") -> None:
+    """Raise `UnknownOption` for the first name that is not known."""
+    unknown = set(given).difference(known)
+    if unknown:
+        raise UnknownOption(min(unknown), known, call)
+
+
+_HAS_OPTIONS, _IS_COROUTINE = 0x08, 0x80  # flags of code objects, as in `inspect`
+
+
+def names_options(target: F) -> F:
+    """Make a function, or all public methods of a class, raise `UnknownOption` for a keyword that it does not have.
+
+    A function with `**options` checks them itself.
+    """
+    if not isinstance(target, type):
+        return cast(F, _with_named_options(target))
+    for name, member in list(vars(target).items()):
+        if isinstance(member, FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(target, name, _with_named_options(member))
+    return target
+
+
+def _with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    plain = cast(FunctionType, getattr(function, "__wrapped__", function))
+    code = plain.__code__
+    if code.co_flags & _HAS_OPTIONS:
+        return function
+    named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    known = [name for name in named if name != "self"]
+    title = plain.__name__.replace("__init__", plain.__qualname__.partition(".")[0])
+
+    @wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if options:
+            check_names(options, known, title)
+        return function(*args, **options)
+
+    @wraps(function)
+    async def async_call(*args: Any, **options: Any) -> Any:
+        check_names(options, known, title)
+        return await function(*args, **options)
+
+    return async_call if code.co_flags & _IS_COROUTINE else call
 
 
 class NotInstalled(InvalidOperation, ImportError):

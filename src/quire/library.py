@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from quire.context import Context, Options, PlainOptions, Setup, open_in, setup_of
+from quire.context import Context
 from quire.core.context_copy import Progress, ProgressCallback
 from quire.core.records import decode_head
-from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
+from quire.open_context import Options, PlainOptions, Setup, open_in, setup_of
 from quire.storage.base import Durability, check_context_name, list_contexts, no_such_context
 from quire.storage.urls import StoreLocation, close_storage, storage_at
 from quire.system import ContextSystem
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from quire.storage.base import Remainder
 
 
+@names_options
 class Library:
     """The contexts of one store, given by URL, path or storage object. Contexts opened from it use its connection.
 

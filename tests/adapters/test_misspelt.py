@@ -34,7 +34,7 @@ def test_an_option_that_there_is_not_is_named_with_those_there_are(adapter: str,
 
 def test_an_option_of_render_that_there_is_not_is_told_before_the_turn() -> None:
     with pytest.raises(quire.InvalidValue, match=r"'recal'.*recall"):
-        openai.TurnOptions(render={"recal": True})
+        openai.TurnOptions(render={"recal": True})  # type: ignore[typeddict-unknown-key]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class Bookcase:
         old = self.ctx.pages.children("usr-0")[-1].index
         index = self.ctx.pages.move_page(old, root)[old]
         self.ctx.pages.unpin(index)
-        self._note(Leaf(index, "exchange", place, root, messages=True, above=(root,)))
+        self._note(Leaf(index, "exchange", place, root, messages=True, users=True, above=(root,)))
 
     def _converse(self) -> None:
         ctx, place = self.ctx, self.talk
@@ -124,21 +124,33 @@ class Bookcase:
         empty = ctx.pages.create_contents_page("empty", "", "usr-0")
         root, pinned = ("usr-0",), not self._quiet
         for leaf in (
-            Leaf("usr-0", "root", place, None, folder=True, above_pinned=pinned, messages=True, waiting=pinned),
-            Leaf(chapter, "chapter", place, "usr-0", folder=True, messages=True, above=root),
-            Leaf("usr-1", "exchange", place, chapter, messages=True, above=(chapter, "usr-0")),
+            Leaf(
+                "usr-0",
+                "root",
+                place,
+                None,
+                folder=True,
+                above_pinned=pinned,
+                messages=True,
+                waiting=pinned,
+                users=True,
+            ),
+            Leaf(chapter, "chapter", place, "usr-0", folder=True, messages=True, above=root, users=True),
+            Leaf("usr-1", "exchange", place, chapter, messages=True, above=(chapter, "usr-0"), users=True),
             Leaf("usr-2", "exchange", place, "usr-0", messages=True, above=root),
-            Leaf("usr-3", "exchange", place, "usr-0", messages=True, state="hidden", above=root),
+            Leaf("usr-3", "exchange", place, "usr-0", messages=True, state="hidden", above=root, users=True),
             Leaf("usr-4", "exchange", place, "usr-0", messages=True, state="hot", above=root),
-            Leaf("usr-5", "exchange", place, "usr-0", messages=True, state="cold", above=root),
+            Leaf("usr-5", "exchange", place, "usr-0", messages=True, state="cold", above=root, users=True),
             Leaf("usr-6", "exchange", place, "usr-0", messages=True, pinned=pinned, above=root),
-            Leaf("usr-7", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root),
+            Leaf("usr-7", "exchange", place, "usr-0", messages=True, marked=True, state="cold", above=root, users=True),
             Leaf("usr-8", "exchange", place, "usr-0", messages=True, compressed=True, state="cold", above=root),
-            Leaf("usr-13", "summary", place, "usr-0", above=root),
+            Leaf("usr-13", "summary", place, "usr-0", above=root, users=True),
             Leaf(closed, "chapter", place, "usr-0", folder=True, messages=True, state="hidden", above=root),
             Leaf("usr-10", "exchange", place, closed, messages=True, state="below hidden", above=(closed, "usr-0")),
-            Leaf(high, "chapter", place, "usr-0", folder=True, messages=True, above_pinned=pinned, above=root),
-            Leaf("usr-11", "exchange", place, high, messages=True, pinned=pinned, above=(high, "usr-0")),
+            Leaf(
+                high, "chapter", place, "usr-0", folder=True, messages=True, above_pinned=pinned, above=root, users=True
+            ),
+            Leaf("usr-11", "exchange", place, high, messages=True, pinned=pinned, above=(high, "usr-0"), users=True),
             Leaf(text, "leaf", place, "usr-0", above=root),
             Leaf(empty, "folder", place, "usr-0", folder=True, above=root),
         ):

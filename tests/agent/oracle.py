@@ -58,6 +58,8 @@ class Leaf:
     above_pinned: bool = False
     messages: bool = False
     """Whether it has messages on it or below it."""
+    users: bool = False
+    """Whether a message of the user is on it, below it or behind it."""
     marked: bool = False
     compressed: bool = False
     """Whether it is behind a summary: it can be read and opened, and nothing else."""
@@ -88,7 +90,8 @@ def has_right(operation: str, page: Leaf, manage: bool) -> bool:
         return not page.pinned and not page.above_pinned and not always_shown
     if operation in WRITING:
         takes_along = operation in ("move_page", "remove_page", "archive")
-        return page.place.writable and not page.pinned and not (takes_along and page.above_pinned)
+        allowed = page.place.writable and not page.pinned and not (takes_along and page.above_pinned)
+        return allowed and not (operation == "remove_page" and page.users)
     if operation in MANAGING:
         return manage and page.place.permission == "SYSTEM_MANAGED" and page.place.type != "SYSTEM"
     return True

@@ -144,7 +144,7 @@ def test_an_agent_has_the_filters_of_a_developer() -> None:
     assert [hit.index for hit in ctx.agent.find("seat", kind="text", actor="agent")] == ["mem-1"]
     assert {hit.index for hit in ctx.agent.find("seat", role="user")} == {"usr-1", "usr-3"}
     with pytest.raises(InvalidValue, match=r"'segments'.*segment, kind, lifecycle"):
-        ctx.agent.find("seat", segments="mem")
+        ctx.agent.find("seat", segments="mem")  # type: ignore[call-arg]
 
 
 def test_a_private_segment_is_no_filter() -> None:

@@ -112,7 +112,7 @@ def calls_left(tools: Tools) -> int:
 
 
 def limited(ctx: Context, calls: int = 3) -> Tools:
-    return ctx.tools_of(ctx.as_agent(quota=Quota(calls=calls)))
+    return ctx.tools_of(ctx.as_agent(quota=Quota(calls=calls), remove_user_messages=True))
 
 
 def test_calls_are_bounded_until_the_user_speaks_again() -> None:

@@ -13,9 +13,9 @@ from quire import Context, ContextSystem, MemoryStorage, Permission, QuireError,
 from quire.agent import AgentContext, Quota
 from quire.agent.gate import VisibleReader
 from quire.agent.tools import Tools
-from quire.context import DEFAULT_SEGMENTS
 from quire.core.plan import Plan
 from quire.core.records import KEY
+from quire.open_context import DEFAULT_SEGMENTS
 from quire.search.vectors import Embedder, Vectors
 from quire.storage.base import MAX_KEY
 from quire.system.segments import add_segment

@@ -7,10 +7,11 @@ import pytest
 
 import quire
 from quire import Context, InvalidValue, Permission, Segment, check_legal
+from quire.open_context import DEFAULT_SEGMENTS
 
 
 def long_talk(budget: int = 1_500, turns: int = 60) -> Context:
-    ctx = quire.open("memory:", budget=budget, segments=[*quire.context.DEFAULT_SEGMENTS, Segment(id="sec")])
+    ctx = quire.open("memory:", budget=budget, segments=[*DEFAULT_SEGMENTS, Segment(id="sec")])
     ctx.system("Prompt.")
     chance = random.Random(3)
     for turn in range(turns):

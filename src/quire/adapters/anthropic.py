@@ -40,6 +40,8 @@ __all__ = ["QuireAsyncMemoryTool", "QuireMemoryTool", "TurnOptions", "acomplete"
 class _Messages(Turn[Message]):
     """A turn with Anthropic messages."""
 
+    own_options = (*Turn.own_options, "cache")
+
     def __init__(
         self,
         ctx: AnyContext,
@@ -49,12 +51,13 @@ class _Messages(Turn[Message]):
         options: TurnOptions | None,
         cache: bool,
         more: Values,
+        create: Callable[..., Any],
     ) -> None:
         listed = list(tools)
         runnable = {tool.name: _runner(tool) for tool in listed if _is_runnable(tool)}
         schemas = [tool.to_dict() if _is_runnable(tool) else tool for tool in listed]
         runs = runs._replace(functions={**runnable, **(runs.functions or {})})
-        super().__init__(ctx, model, schemas, runs, options, more)
+        super().__init__(ctx, model, schemas, runs, options, more, create)
         self._cache = cache
 
     def own_schemas(self, tools: Tools, beside: list[Any]) -> list[Values]:
@@ -111,7 +114,9 @@ def complete(
     This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
+    turn = _Messages(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.create
+    )
     return turn.run(lambda request: client.messages.create(**request, **more))
 
 
@@ -129,7 +134,9 @@ def stream(
     **more: Any,
 ) -> Iterator[Any]:
     """Run `complete` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
+    turn = _Messages(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.stream
+    )
     return turn.stream(lambda request: client.messages.stream(**request, **more))
 
 
@@ -147,7 +154,9 @@ async def acomplete(
     **more: Any,
 ) -> Message:
     """Run `complete` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
+    turn = _Messages(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.create
+    )
     return await turn.arun(lambda request: client.messages.create(**request, **more))
 
 
@@ -165,7 +174,9 @@ def astream(
     **more: Any,
 ) -> AsyncIterator[Any]:
     """Run `stream` with an async client; functions and tools may be async too."""
-    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more)
+    turn = _Messages(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.stream
+    )
 
     async def open_stream(request: Values) -> Any:
         return client.messages.stream(**request, **more)

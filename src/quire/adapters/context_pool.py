@@ -10,11 +10,12 @@ from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 from quire.adapters.sync_list import ListSync
 from quire.adapters.turn_scope import AnyContext, TurnScope, context_of
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options, setup_of
-from quire.context import open as open_context
+from quire.context import Context
 from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
+from quire.open_context import Options, setup_of
+from quire.open_context import open as open_context
 from quire.providers.tool_schemas import count_tools
 from quire.storage.base import Storage
 from quire.view.options import RenderOptions

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple, Self, Unpack, cast
 from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.turn_scope import AnyContext
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options
+from quire.context import Context
 from quire.core.plan import Plan
 from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
+from quire.open_context import Options
 from quire.search.tokenizer import split_terms
 from quire.system.lifecycle import hide
 from quire.system.rules import check_whole_number

@@ -120,7 +120,9 @@ def complete(
     This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Chat(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
+    )
     return turn.run(lambda request: client.chat.completions.create(**request, **more))
 
 
@@ -137,7 +139,9 @@ def stream(
     **more: Any,
 ) -> Iterator[ChatCompletionChunk]:
     """Run `complete` and yield every chunk as it arrives. An answer that is not read to its end is not added."""
-    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Chat(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
+    )
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     return turn.stream(lambda request: client.chat.completions.create(**request, **sent))
 
@@ -155,7 +159,9 @@ async def acomplete(
     **more: Any,
 ) -> ChatCompletion:
     """Run `complete` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Chat(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
+    )
     return await turn.arun(lambda request: client.chat.completions.create(**request, **more))
 
 
@@ -172,7 +178,9 @@ def astream(
     **more: Any,
 ) -> AsyncIterator[ChatCompletionChunk]:
     """Run `stream` with an async client; functions may be async too."""
-    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Chat(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
+    )
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
     return turn.astream(lambda request: client.chat.completions.create(**request, **sent))
 
@@ -193,7 +201,9 @@ def respond(
     **more: Any,
 ) -> Response:
     """Run `complete` with the Responses API; `more` goes to `client.responses.create`. A failed answer is not added."""
-    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Responses(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
+    )
     return turn.run(lambda request: client.responses.create(**request, **more))
 
 
@@ -210,7 +220,9 @@ def stream_response(
     **more: Any,
 ) -> Iterator[ResponseStreamEvent]:
     """Run `respond` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Responses(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
+    )
     return turn.stream(lambda request: client.responses.create(**request, stream=True, **more))
 
 
@@ -227,7 +239,9 @@ async def arespond(
     **more: Any,
 ) -> Response:
     """Run `respond` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Responses(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
+    )
     return await turn.arun(lambda request: client.responses.create(**request, **more))
 
 
@@ -244,5 +258,7 @@ def astream_response(
     **more: Any,
 ) -> AsyncIterator[ResponseStreamEvent]:
     """Run `stream_response` with an async client; functions may be async too."""
-    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more)
+    turn = _Responses(
+        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
+    )
     return turn.astream(lambda request: client.responses.create(**request, stream=True, **more))

@@ -23,11 +23,12 @@ from quire.adapters.context_pool import Where, requires_extra, to_context
 from quire.adapters.stored_list import read_newest, replace_stored
 from quire.adapters.turn_scope import AnyContext, context_of
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options, open_in, setup_of
+from quire.context import Context
 from quire.conversation.importing import UNREADABLE
 from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.pages import SegmentType
+from quire.open_context import Options, open_in, setup_of
 from quire.providers import format_messages, responses
 from quire.providers.detection import Entry
 from quire.providers.originals import keep_original

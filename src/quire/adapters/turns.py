@@ -9,13 +9,14 @@ A plain function is a tool: its schema comes from its type hints and its docstri
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from difflib import get_close_matches
 from functools import partial
 from inspect import Parameter, cleandoc, getdoc, isawaitable, iscoroutine, signature
 from threading import Lock
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -25,11 +26,12 @@ from quire.adapters.turn_scope import AnyContext, TurnScope, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
 from quire.conversation.turn import Turn as ContextTurn
-from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, check_names, short_repr
 from quire.model.messages import Message, ToolCall
+from quire.model.pages import OptionsMeta
 from quire.providers.tool_schemas import count_tools
 from quire.system.rules import check_bool
-from quire.view.options import RenderOptions
+from quire.view.options import RenderFields, RenderOptions
 from quire.view.view import View
 
 _SECTION = re.compile(
@@ -154,7 +156,22 @@ _REFUSED = {
 """Parameters that the turn sets itself, and what to use instead."""
 
 
-class TurnOptions(Struct, frozen=True, kw_only=True):
+def _check_parameters(create: Callable[..., Any], given: Iterable[str], own: Sequence[str]) -> None:
+    """Raise `UnknownOption` for a parameter that neither the turn has nor the client's method `create`.
+
+    If the method takes any parameter, only a misspelt option of the turn is refused.
+    """
+    try:
+        parameters = signature(create).parameters
+    except (TypeError, ValueError):  # a method without a signature
+        return
+    known = [*own, *(name for name in parameters if name not in (*_REFUSED, *own))]
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        given = (name for name in given if get_close_matches(name, own, cutoff=0.8))
+    check_names(given, known)
+
+
+class TurnOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """Options of a turn: the context's tools for the model, the options of `render`, and the limit of requests.
 
     `tools` is True for all tools, False for none, or a selection: `ctx.tools.only("find")`. `wait` are the seconds to
@@ -162,7 +179,7 @@ class TurnOptions(Struct, frozen=True, kw_only=True):
     """
 
     tools: bool | Tools | aio.Tools = True
-    render: Mapping[str, Any] = {}
+    render: RenderFields = {}
     requests: int = 100
     wait: float = 30.0
 
@@ -183,8 +200,10 @@ class Turn(Generic[Answer]):
 
     `tools` are the developer's tools: functions, or schemas that functions of `runs` serve by name. A function gets the
     arguments by name and returns text or a JSON value. A call without a function ends the turn: add its result and
-    start another turn. `more` is added to every request.
+    start another turn. `more` is added to every request, which goes to `create`, a method of the client.
     """
+
+    own_options: ClassVar[tuple[str, ...]] = ("model", "tools", "functions", "on_error", "parallel", "options")
 
     def __init__(
         self,
@@ -194,10 +213,13 @@ class Turn(Generic[Answer]):
         runs: ToolRuns = ToolRuns(),  # noqa: B008 - it is immutable
         options: TurnOptions | None = None,
         more: Mapping[str, Any] = {},
+        create: Callable[..., Any] | None = None,
     ) -> None:
         for name in more:
             if name in _REFUSED:
                 raise InvalidValue(f"cannot be set: {_REFUSED[name]}", argument=name)
+        if create is not None:
+            _check_parameters(create, more, self.own_options)
         if runs.on_error not in get_args(OnError):
             raise InvalidValue(f"is {short_repr(runs.on_error)}; use 'raise' or 'tell'.", argument="on_error")
         chosen = options or TurnOptions()
@@ -361,10 +383,10 @@ class Turn(Generic[Answer]):
 
     def request(self) -> Values:
         """Return the parameters of the next request: the model, the view and the tools."""
-        given = dict(self._options.render)
-        reserve = given.pop("reserve", 0) + self._beside
+        given: RenderFields = {"model": self.model, "tools": self.schemas, **self._options.render}
+        given["reserve"] = given.get("reserve", 0) + self._beside
         with self._scope.inside():
-            self._view = self.ctx.render(**{"model": self.model, "tools": self.schemas, **given}, reserve=reserve)
+            self._view = self.ctx.render(**given)
         self._requests += 1
         self._has_answer = False
         tools = {"tools": self.schemas} if self.schemas else {}

@@ -1,9 +1,9 @@
 """AgentContext: the operations of an agent. Every one of them passes the gate."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 from zlib import crc32
 
 from quire.agent.gate import Gate, VisibleReader, current_turn_pages
@@ -13,20 +13,22 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import KEY, PageRecord, segment_number
 from quire.core.state import State
-from quire.errors import Hint, InvalidOperation, InvalidValue, PermissionDenied, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, PermissionDenied, names_options, short_repr
 from quire.model.pages import Form, Mark, Page, PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
-from quire.search.find import Filters, Hit, find
+from quire.search.find import FindFilters, Hit, find
 from quire.search.query import agent_scope
 from quire.system import ContextSystem, lifecycle, segments, tree
 from quire.system.compressed_summaries import read_originals
 from quire.system.rules import (
     Quota,
     charge,
+    check_bool,
     check_choice,
     check_movable,
     check_quota,
     check_whole_number,
+    folder_index,
     require_attached,
 )
 from quire.system.tree import to_page, to_segment, to_text
@@ -43,12 +45,14 @@ READ_LENGTH = 4_000
 """The number of characters that `read_page` returns by default."""
 
 
+@names_options
 class AgentContext:
     """A context as one agent uses it, under the agent's name in the journal.
 
     PRIVATE segments do not exist here. Pinned pages cannot be changed. An operation that a segment's permission does
     not allow is refused with `PermissionDenied`. `manage` lets the agent add and remove segments and set permissions;
-    `quota` limits what it may add. `views` draws the views of the context and holds their budget.
+    `quota` limits what it may add; `remove_user_messages` lets it remove messages of the user. `views` draws the views
+    of the context and holds their budget.
 
     A change by an agent takes effect in the view at the next fold, so that the provider's cache stays valid. A page
     that the agent opens or writes is shown after the newest message until then.
@@ -62,15 +66,17 @@ class AgentContext:
         *,
         quota: Quota | None = None,
         views: ViewFacade | None = None,
+        remove_user_messages: bool = False,
     ) -> None:
         if not isinstance(system, ContextSystem):
             raise InvalidValue(f"is {short_repr(system)}; a quire.ContextSystem is needed.", argument="system")
-        if not isinstance(manage, bool):
-            raise InvalidValue(f"is {short_repr(manage)}; True or False is needed.", argument="manage")
         self.actor = check_one_line(actor, "actor", 100, empty=False)
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
-        self._gate = Gate(manage)
+        self._gate = Gate(
+            check_bool(manage, "manage"),
+            remove_user_messages=check_bool(remove_user_messages, "remove_user_messages"),
+        )
         self._views = ViewFacade(system._engine, system.actor) if views is None else views
         self._quoting_writes = True
         self._escaper: Escaping | None = None
@@ -105,7 +111,7 @@ class AgentContext:
         """Return the children of a folder in order, at most `limit` of them from position `start`."""
 
         def read(reader: VisibleReader, state: State) -> list[Page]:
-            page = self._gate.page(reader, "children", index)
+            page = self._gate.page(reader, "children", folder_index(reader, index))
             if not page.header.folder:
                 raise InvalidOperation(
                     f"{index!r} is not a folder and has no children.", Hint("read_page", index, purpose="to read it")
@@ -130,13 +136,15 @@ class AgentContext:
 
         return self._read(read)
 
-    def find(self, /, query: str, limit: int = 10, **filters: Any) -> list[Hit]:
+    def find(self, /, query: str, limit: int = 10, **filters: Unpack[FindFilters]) -> list[Hit]:
         """Search the pages that the agent can see, best first.
 
         The filters are those of `Context.find`: segment, kind, role, lifecycle, since, until, actor.
         """
-        given = {**_check_filters(filters), "embedder": self._engine.embedder}
-        return self._read(lambda _, state: find(state, query, limit, scope=agent_scope(state), **given))
+        embedder = self._engine.embedder
+        return self._read(
+            lambda _, state: find(state, query, limit, scope=agent_scope(state), embedder=embedder, **filters)
+        )
 
     def read_page(self, index: PageIndex, start: int = 0, length: int = READ_LENGTH) -> str:
         """Return `length` characters of a page's text from `start`, even if the page is folded, clipped or archived.
@@ -246,12 +254,13 @@ class AgentContext:
     def create_detail_page(self, name: str, description: str, detail: str, parent: PageIndex) -> PageIndex:
         """Write a new page at the end of a folder; return its index."""
 
-        def planner(plan: Plan, _: PageRecord) -> PageIndex:
-            index = tree.create_detail_page(plan, name, description, detail, parent)
+        def planner(plan: Plan, reader: VisibleReader) -> PageIndex:
+            above = self._gate.page(reader, "create_detail_page", folder_index(reader, parent))
+            index = tree.create_detail_page(plan, name, description, detail, plan.index(above.key))
             self._quote(plan, index)
             return index
 
-        return self._act_on("create_detail_page", parent, planner)
+        return self._act("create_detail_page", planner)
 
     def create_contents_page(
         self, name: str, description: str, parent: PageIndex, children: Iterable[PageIndex] = ()
@@ -259,7 +268,7 @@ class AgentContext:
         """Create a folder and move pages of the same segment into it; return its index."""
 
         def planner(plan: Plan, reader: VisibleReader) -> PageIndex:
-            above = self._gate.page(reader, "create_contents_page", parent)
+            above = self._gate.page(reader, "create_contents_page", folder_index(reader, parent))
             if isinstance(children, str) or not isinstance(children, Iterable):
                 raise InvalidValue(f"is {short_repr(children)}; a list of page indices is needed.", argument="children")
             pages = [self._gate.page(reader, "create_contents_page", child, whole_subtree=True) for child in children]
@@ -302,7 +311,7 @@ class AgentContext:
 
         def planner(plan: Plan, reader: VisibleReader) -> dict[PageIndex, PageIndex]:
             page = self._gate.page(reader, "move_page", source)
-            folder = self._gate.page(reader, "move_page", target, whole_subtree=False)
+            folder = self._gate.page(reader, "move_page", folder_index(reader, target), whole_subtree=False)
             if before is not None:
                 reader.require_page(before)
             return _move_page(plan, page, folder, before)
@@ -310,7 +319,10 @@ class AgentContext:
         return self._act("move_page", planner)
 
     def remove_page(self, index: PageIndex) -> int:
-        """Remove a page with its subtree; return how many pages were removed. Messages get a delete mark."""
+        """Remove a page with its subtree; return how many pages were removed. Messages get a delete mark.
+
+        Messages of the user are refused unless the developer allowed it with `remove_user_messages`.
+        """
         return self._act_on("remove_page", index, _remove_page)
 
     # Segments, for an agent that manages them
@@ -423,14 +435,6 @@ class AgentContext:
         """Show what was written after the newest message, unless the model's own call already shows it."""
         if self._quoting_writes:
             plan.defer(plan.require_page(index).key)
-
-
-def _check_filters(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = Filters.__struct_fields__
-    for name in given:
-        if name not in known:
-            raise InvalidValue(f"There is no filter {short_repr(name)}. Filters: {', '.join(known)}.")
-    return given
 
 
 def _to_agent_page(state: State, record: PageRecord) -> Page:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, SegmentRecord, segment_number
-from quire.errors import InvalidOperation, PermissionDenied, short_repr
+from quire.errors import Hint, InvalidOperation, PermissionDenied, short_repr
 from quire.model.pages import READABLE, Form, Permission, SegmentType
+from quire.system.compressed_summaries import read_originals
 
 
 class Right(Enum):
@@ -163,10 +164,15 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
 
 
 class Gate:
-    """Decides what an agent may do. `manage` lets the agent add and remove segments and set permissions."""
+    """Decides what an agent may do.
 
-    def __init__(self, manage: bool = False) -> None:
+    `manage` lets the agent add and remove segments and set permissions, and `remove_user_messages` remove messages of
+    the user.
+    """
+
+    def __init__(self, manage: bool = False, *, remove_user_messages: bool = False) -> None:
         self.manage = manage
+        self._removes_user_messages = remove_user_messages
 
     def page(
         self, reader: VisibleReader, operation: str, index: object, *, whole_subtree: bool | None = None
@@ -188,6 +194,8 @@ class Gate:
             self._check_pins(reader, operation, page, below)
             if rule.right is Right.HIDE and page.parent is None and segment.type is SegmentType.SYSTEM:
                 raise InvalidOperation(f"Cannot hide {str(index)!r}: the root of a SYSTEM segment is always shown.")
+            if operation == "remove_page" and not self._removes_user_messages:
+                _check_no_user_message(reader, page)
         elif rule.manages:
             self._check_managed(operation, segment, page=str(index))
         return page
@@ -223,6 +231,18 @@ class Gate:
             what = "is pinned" if page.header.pinned else "holds a pinned page"
             fact = f"is refused: the page {what}, and only the developer can unpin it."
             raise PermissionDenied(fact, operation=operation, page=reader.index(page.key))
+
+
+def _check_no_user_message(reader: VisibleReader, page: PageRecord) -> None:
+    """Raise `PermissionDenied` if a message of the user, or its summary, is on a page or below it."""
+    for _, leaf in reader.subtree(page):
+        pages = [leaf, *read_originals(reader, leaf)] if leaf.header.form is Form.SUMMARY else [leaf]
+        if any(found.header.form is Form.USER for found in pages):
+            below = "" if leaf.key == page.key else f" in {reader.index(leaf.key)}"
+            fact = f"is refused: only the developer can let an agent remove messages of the user{below}."
+            index = reader.index(page.key)
+            hints = () if page.is_root else (Hint("hide_details", index, purpose="to show only its line"),)
+            raise PermissionDenied(fact, *hints, operation="remove_page", page=index)
 
 
 def _rule(operation: str) -> _Rule:

@@ -29,6 +29,7 @@ from quire.aio.calls import (
     read_now,
     returns,
 )
+from quire.errors import names_options
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
     from quire.agent import AgentContext as SyncAgentContext
     from quire.agent.tools import Tools as SyncTools
     from quire.context import Context as SyncContext
-    from quire.context import Options, PlainOptions
     from quire.conversation import Conversation as SyncConversation
     from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
     from quire.maintenance.summarising import SummaryReport
     from quire.model.tokens import TokenCounter
+    from quire.open_context import Options, PlainOptions
     from quire.storage.base import Durability, Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
@@ -178,6 +179,7 @@ class Conversation(Wrapper):
     system = awaits(SyncConversation.system)
     temporary = returns(SyncConversation.temporary, Block)
     tool_result = awaits(SyncConversation.tool_result)
+    turns = returns(SyncConversation.turns, Stream)
     user = awaits(SyncConversation.user)
     context: Attribute[str] = Attribute(read_now)
 
@@ -254,6 +256,7 @@ class Windows(Wrapper):
     context: Attribute[str] = Attribute(read_now)
 
 
+@names_options
 class Context(Closable):
     """`quire.Context` with async methods. `name` and `budget` are plain attributes; other properties are awaited."""
 
@@ -267,6 +270,9 @@ class Context(Closable):
     check = awaits(SyncContext.check)
     checkpoint = awaits(SyncContext.checkpoint)
     close_calls = awaits(SyncContext.close_calls)
+    compress = awaits(SyncContext.compress)
+    delete = awaits(SyncContext.delete)
+    document = awaits(SyncContext.document)
     dump = awaits(SyncContext.dump)
     find = awaits(SyncContext.find)
     fork = awaits_wrapped(SyncContext.fork, lambda: Context)
@@ -277,17 +283,22 @@ class Context(Closable):
     messages = returns(SyncContext.messages, Stream)
     on_fold = awaits(SyncContext.on_fold)
     pending_calls = awaits(SyncContext.pending_calls)
+    pin = awaits(SyncContext.pin)
     refresh = awaits(SyncContext.refresh)
     render = awaits(SyncContext.render)
+    replace = awaits(SyncContext.replace)
     report_usage = awaits(SyncContext.report_usage)
     rollback = awaits(SyncContext.rollback)
     stats = awaits(SyncContext.stats)
     system = awaits(SyncContext.system)
     temporary = returns(SyncContext.temporary, Block)
     tool_result = awaits(SyncContext.tool_result)
+    turns = returns(SyncContext.turns, Stream)
     undo = awaits(SyncContext.undo)
+    unpin = awaits(SyncContext.unpin)
     user = awaits(SyncContext.user)
     why = awaits(SyncContext.why)
+    write = awaits(SyncContext.write)
     name: Attribute[str] = Attribute(read_now)
     pages = Attribute(ContextSystem)
     conversation = Attribute(Conversation)
@@ -320,6 +331,7 @@ class Context(Closable):
         return await Tools._wrap_result(self._calls, lambda: self._get().tools_of(agent._get(), beside=beside))
 
 
+@names_options
 class Library(Closable):
     """`quire.Library` with async methods. The first call opens the store. Each context has its own call queue."""
 
@@ -410,7 +422,7 @@ def open(  # noqa: A001 - the same name as quire.open
     """Open a context as `quire.open` does. Await the result, or use it in an `async with` block, which closes it."""
 
     def open_context() -> Any:
-        from quire.context import open as open_sync
+        from quire.open_context import open as open_sync
 
         return open_sync(where, context, durability=durability, create=create, **options)
 

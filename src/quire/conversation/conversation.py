@@ -22,12 +22,13 @@ from quire.conversation.sequence import (
     newest_numbers,
     numbers_after,
     read_messages,
+    turns_of,
 )
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.core.records import SentView
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError, short_repr
+from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError, names_options, short_repr
 from quire.model.clock import check_moment
 from quire.model.messages import Message, Provider, ToolCall
 from quire.model.pages import Mark, PageIndex
@@ -40,6 +41,7 @@ Answer = Callable[[Plan, Message, Any], SentView | None]
 """Returns what is stored about the view that a reply answers: the given view, or the last one of the handle."""
 
 
+@names_options
 class Conversation:
     """The messages of the conversation segment: adding, reading, editing, batches.
 
@@ -192,6 +194,13 @@ class Conversation:
     def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the name in the contract
         """Return the messages in the conversation, in order; with `all` every message by index, marked ones too."""
         return Messages(self._engine.read, everything=check_bool(all, "all"))
+
+    def turns(self) -> Iterator[list[Message]]:
+        """Yield the turns in order, each as a list: a user message and everything up to the next user message.
+
+        Messages before the first user message, such as prompts, are in no turn.
+        """
+        return turns_of(self.messages())
 
     def message(self, index: int) -> Message:
         """Return the message with this index, marked or not."""

@@ -120,6 +120,25 @@ def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = N
     return _result(plan, "compress", wanted, pages, summaries=_pages(plan, summaries))
 
 
+def entry_before(state: Reader, message: Message | int) -> int:
+    """Return the last entry before a message was added.
+
+    Raises `InvalidOperation` if an earlier message was added in the same entry, and names it.
+    """
+    index = message.index if isinstance(message, Message) else message
+    number = number_of(state, index)
+    seq = state.message(number).seq
+    first = number
+    while first and state.message(first - 1).seq == seq:
+        first -= 1
+    if first != number:
+        raise InvalidOperation(
+            f"Message {index} was added in one entry together with message {state.message_index(first)}.",
+            Hint("rollback", arguments=f"before={state.message_index(first)}", purpose="to go back before both"),
+        )
+    return seq - 1
+
+
 def check_index(reader: Reader, index: object) -> int:
     """Return the index if a message has it. Raises `InvalidValue`."""
     length = reader.numbering().length

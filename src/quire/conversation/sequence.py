@@ -83,6 +83,20 @@ def read_messages(reader: Reader, numbers: Iterable[int]) -> list[Message]:
     return [_to_message(reader, numbering, number) for number in numbers]
 
 
+def turns_of(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Yield the turns: each is a user message and everything up to the next one."""
+    turn: list[Message] = []
+    for message in messages:
+        if message.role == "user":
+            if turn:
+                yield turn
+            turn = [message]
+        elif turn:
+            turn.append(message)
+    if turn:
+        yield turn
+
+
 def date_messages(state: State, messages: Iterable[Message]) -> list[Message]:
     """Return messages with their own times, or those of their arrival: of the entry, or of the page in a fork."""
     times: dict[int, datetime | None] = {}

@@ -10,9 +10,9 @@ from enum import IntEnum
 from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, StructMeta, field
 
-from quire.errors import InvalidValue, short_repr
+from quire.errors import InvalidValue, check_names, short_repr
 from quire.model.clock import to_datetime
 
 PageIndex = str
@@ -102,7 +102,15 @@ READABLE = frozenset({Mark.NONE, Mark.COMPRESSED})
 """Marks of messages that an agent can find and read."""
 
 
-class Segment(Struct, frozen=True, kw_only=True):
+class OptionsMeta(StructMeta):
+    """Makes a struct raise `UnknownOption` for a keyword that is not one of its fields."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        check_names(options, self.__struct_fields__, self.__name__)
+        return super().__call__(*args, **options)
+
+
+class Segment(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """A part of a context with its own page tree, permission and share of the view."""
 
     id: str

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from msgspec import Struct
 
 from quire.core.reader import Reader
 from quire.core.records import Gone, Header, PageRecord
 from quire.core.state import State
-from quire.errors import InvalidValue, NoSuchSegment, short_repr
+from quire.errors import InvalidValue, NoSuchSegment, check_names, short_repr
 from quire.model.clock import check_moment, to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
 from quire.search.indexing import query_index, read_page
@@ -66,6 +66,18 @@ class Hit(Struct, frozen=True, kw_only=True):
     echo: bool = False
 
 
+class FindFilters(TypedDict, total=False):
+    """The fields of `Filters`, as keywords of `find`."""
+
+    segment: str | None
+    kind: str | None
+    lifecycle: Lifecycle | None
+    role: str | None
+    since: datetime | None
+    until: datetime | None
+    actor: str | None
+
+
 class Filters(Struct, frozen=True, kw_only=True):
     """Conditions on a hit in addition to the query. None accepts everything.
 
@@ -115,6 +127,7 @@ def find(
     wanted = parse_query(query)
     if type(limit) is not int or limit < 0:
         raise InvalidValue(f"is {short_repr(limit)}; a whole number from 0 is needed.", argument="limit")
+    check_names(filters, Filters.__struct_fields__, "find")
     chosen = Filters(**filters)
     chosen.check()
     seen = all_segments(state) if scope is None else scope

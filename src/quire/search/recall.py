@@ -211,7 +211,6 @@ def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
                 isinstance(page, PageRecord)
                 and number in page.header.numbers
                 and segment_number(page.key) == state.conversation()
-                and is_searchable(page)
             ):
                 yield page
         start = end + 1

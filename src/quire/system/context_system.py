@@ -14,8 +14,8 @@ from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Clock, Engine, system_clock
 from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
-from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
-from quire.model.pages import Lifecycle, Page, PageIndex, Permission, Segment, SegmentType, format_index
+from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, names_options, short_repr
+from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
 from quire.model.text import check_one_line, indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
@@ -31,14 +31,18 @@ from quire.system.tree import find_folder, list_children, to_page, to_segment, t
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
 
 if TYPE_CHECKING:
-    from quire.search.find import Hit
+    from typing import Unpack
+
+    from quire.search.find import FindFilters, Hit
     from quire.search.vectors import Embedder
+    from quire.system.journal import HistoryFilters
     from quire.system.purge import Purged
 
 DEFAULT_MAX_PAGES = 10_000
 DEFAULT_MAX_BYTES = 64 << 20
 
 
+@names_options
 class ContextSystem:
     """The pages and segments of one context. Safe to share between threads.
 
@@ -236,36 +240,16 @@ class ContextSystem:
         pairs = self._engine.read(lambda state: state.subtree(state.require_page(index)))
         return self._engine.stream(pairs, lambda state, pair: (pair[0], to_page(state, pair[1])))
 
-    def find(
-        self,
-        query: str,
-        limit: int = 10,
-        *,
-        segment: str | None = None,
-        kind: str | None = None,
-        lifecycle: Lifecycle | None = None,
-        role: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        actor: str | None = None,
-    ) -> "list[Hit]":
+    def find(self, /, query: str, limit: int = 10, **filters: "Unpack[FindFilters]") -> "list[Hit]":
         """Return the pages that match a query by name, description or detail, archived ones too, best first.
 
         Pages that contain every word come first. `"quoted words"` match as a phrase, `begin*` matches a prefix; there
-        are no other operators. The filters limit the result: `kind` (folder, leaf, exchange, chapter, summary, text),
-        `role` (of a message), the effective `lifecycle`, the time of creation, the author. Raises `InvalidValue`.
+        are no other operators. The filters limit the result: `segment`, `kind` (folder, leaf, exchange, chapter,
+        summary, text), `role` (of a message), the effective `lifecycle`, `since` and `until` (the time of creation),
+        `actor` (the author). Raises `InvalidValue`, and `UnknownOption` for another filter.
         """
         from quire.search.find import find  # imported late: not every program searches
 
-        filters: dict[str, Any] = {
-            "segment": segment,
-            "kind": kind,
-            "lifecycle": lifecycle,
-            "role": role,
-            "since": since,
-            "until": until,
-            "actor": actor,
-        }
         embedder = self._engine.embedder
         return self._engine.read(lambda state: find(state, query, limit, embedder=embedder, **filters))
 
@@ -422,7 +406,7 @@ class ContextSystem:
             self._engine.commit(plan, "undo", undoes=seq)
             return plan.seq
 
-    def audit(self, /, path: str | PathLike[str], **filters: Any) -> int:
+    def audit(self, /, path: str | PathLike[str], **filters: "Unpack[HistoryFilters]") -> int:
         """Write the journal to a file as JSON Lines, one entry per line; return the number of entries.
 
         The filters are those of `history`.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import IO
+from typing import IO, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -50,6 +50,19 @@ class Entry(Struct, frozen=True, kw_only=True):
     segments: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     undoes: int | None = None
+
+
+class HistoryFilters(TypedDict, total=False):
+    """The parameters of `history`, by name."""
+
+    after: int
+    actor: str | None
+    operation: str | None
+    page: PageIndex | None
+    since: datetime | None
+    until: datetime | None
+    before: int | None
+    reverse: bool
 
 
 def history(

@@ -13,7 +13,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import AGENTS, Gone, PageRecord, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
-from quire.model.pages import Lifecycle, Mark, Visibility
+from quire.model.pages import Lifecycle, Mark, OptionsMeta, Visibility, format_index
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -40,9 +40,18 @@ def marked_error(reader: Reader, record: PageRecord, doing: str) -> InvalidOpera
     )
 
 
+def folder_index(reader: Reader, index: object) -> object:
+    """Return the index of a segment's root for the id of the segment, and any other value as it is."""
+    if not isinstance(index, str) or not index or reader.key_of(index) is not None:
+        return index
+    number = reader.number_of(index)
+    segment = None if number is None else reader.segment(number)
+    return index if segment is None or segment.gone else format_index(index, 0)
+
+
 def require_folder(reader: Reader, index: object, doing: str) -> PageRecord:
-    """Return the page if it is a folder in the tree."""
-    record = require_attached(reader, index, doing)
+    """Return the page if it is a folder in the tree. The id of a segment is its root."""
+    record = require_attached(reader, folder_index(reader, index), doing)
     if not record.header.folder:
         raise InvalidOperation(f"Cannot {doing} {index!r}: it is not a folder.")
     return record
@@ -230,7 +239,7 @@ def _check_visible(plan: Plan, page: PageRecord) -> None:
         raise InvalidOperation(f"{plan.index(page.key)!r} is pinned and must be shown, but a page above it is not.")
 
 
-class Quota(Struct, frozen=True, kw_only=True):
+class Quota(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """Limits for one agent: pages and bytes of text in total, nesting depth, and tool calls in one turn.
 
     Bytes are counted for every text, name and summary that the agent writes, each time it writes them.

@@ -24,21 +24,29 @@ from quire.model.pages import (
     Page,
     PageBase,
     PageIndex,
+    Permission,
     Segment,
     Visibility,
     format_index,
     parse_index,
 )
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line, check_text, decode_meta, encode_meta
-from quire.system.lifecycle import open_chain
+from quire.system.lifecycle import open_chain, pin, unpin
 from quire.system.rules import (
     check_choice,
     check_movable,
     check_whole_number,
+    folder_index,
     require_attached,
     require_child,
     require_folder,
 )
+from quire.system.segments import add_segment
+
+DOCUMENTS = Segment(
+    id="docs", name="Documents", description="Documents to read, not to change", permission=Permission.READ_ONLY
+)
+"""The segment of documents. The first one creates it."""
 
 
 def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
@@ -69,8 +77,8 @@ def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
 
 
 def find_folder(state: State, index: PageIndex) -> PageRecord:
-    """Return the record of a folder. Raises `InvalidOperation` for another page."""
-    record = state.require_page(index)
+    """Return the record of a folder; the id of a segment is its root. Raises `InvalidOperation` for another page."""
+    record = state.require_page(folder_index(state, index))
     if not record.header.folder:
         raise InvalidOperation(f"{index!r} is not a folder.", Hint("detail", index, purpose="to read it"))
     return record
@@ -130,6 +138,37 @@ def create_detail_page(
     above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, check_text(plan.redact(detail)))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
+
+
+def write_page(
+    plan: Plan, name: str, text: str, folder: PageIndex, description: str, *, pinned: bool | None = None
+) -> PageIndex:
+    """Give the first text page of this name in a folder another text, or add one. Return its index."""
+    above = require_folder(plan, folder, "write a page to")
+    label = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
+    pages = (page for page in plan.members(above.key) if page.header.name == label)
+    known = next((page for page in pages if page.header.form is Form.TEXT and not page.header.folder), None)
+    if known is None:
+        return create_detail_page(plan, name, description, text, plan.index(above.key), pinned=pinned)
+    index = plan.index(known.key)
+    update_page(plan, index, description=description, detail=text)
+    if pinned is not None:
+        (pin if pinned else unpin)(plan, index)
+    return index
+
+
+def write_document(plan: Plan, name: str, text: str, description: str, *, pinned: bool) -> PageIndex:
+    """Write a page of the segment `DOCUMENTS`. Raises `InvalidOperation` if an agent may change this segment."""
+    number = plan.number_of(DOCUMENTS.id)
+    segment = None if number is None else plan.segment(number)
+    if segment is None or segment.gone:
+        add_segment(plan, DOCUMENTS)
+    elif segment.permission is not Permission.READ_ONLY:
+        raise InvalidOperation(
+            f"Segment {DOCUMENTS.id!r} is {segment.permission.name}, and documents are READ_ONLY.",
+            Hint("pages.set_segment_permission", arguments=f"{DOCUMENTS.id!r}, Permission.READ_ONLY"),
+        )
+    return write_page(plan, name, text, DOCUMENTS.id, description, pinned=pinned)
 
 
 def create_contents_page(

@@ -1,11 +1,12 @@
 """Options of a view, and the configuration of folding."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from msgspec import Struct, StructMeta
+from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
+from quire.model.pages import OptionsMeta
 from quire.system.rules import check_bool, check_whole_number
 
 TARGET_SHARE = 0.4
@@ -21,30 +22,8 @@ OPENED_SHARE = 0.4
 Summariser = Callable[[str, int], str | Awaitable[str | None] | None]
 """A caller's function. It gets a text (`User: …`, `Assistant: …`) and the most tokens of the summary it returns."""
 
-_SYNONYMS = {"budget": "max_tokens", "tokens": "max_tokens", "limit": "max_tokens"}
 
-
-def _suggestion(name: str, known: Sequence[str]) -> str:
-    """Return a sentence with the option that `name` is probably meant for, or ""."""
-    from difflib import get_close_matches
-
-    near = [word for word in (_SYNONYMS.get(name),) if word in known] or get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-class _OptionsMeta(StructMeta):
-    """Rejects unknown options with an error that lists the known ones."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        unknown = [name for name in options if name not in self.__struct_fields__]
-        if unknown:
-            known = ", ".join(self.__struct_fields__)
-            suggestion = _suggestion(min(unknown), self.__struct_fields__)
-            raise InvalidValue(f"{short_repr(min(unknown))} is not an option; the options are {known}.{suggestion}")
-        return super().__call__(*args, **options)
-
-
-class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
+class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """The options of one view. Every option has a default; the default of `max_tokens` is the context's budget.
 
     `reserve` keeps so many tokens free for the reply and for tool schemas. A `preview` writes nothing, and neither does
@@ -52,8 +31,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
     pages that matter for the last user message, in at most this share of the budget (True: as many as their scores
     suggest, in at most half of the budget and 4,000 tokens). `tools` are the schemas of the tools that are sent with
-    the view: their tokens are reserved, and thinking that is bound to other tools is left out. Raises `InvalidValue`
-    for an unknown option.
+    the view: their tokens are reserved, and thinking that is bound to other tools is left out. Raises `UnknownOption`.
     """
 
     max_tokens: int | None = None
@@ -68,7 +46,22 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
     tools: Sequence[Any] | None = None
 
 
-class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=_OptionsMeta):
+class RenderFields(TypedDict, total=False):
+    """The fields of `RenderOptions`, as keywords of `render`."""
+
+    max_tokens: int | None
+    include_system_prompt: bool
+    include_obsolete: bool
+    windows: Literal["tail", "inline"]
+    recall: float | bool | None
+    reserve: int
+    preview: bool
+    model: str | None
+    budget_line: bool
+    tools: Sequence[Any] | None
+
+
+class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """The rules of folding: when the conversation folds, and how far. An explicit threshold or target is binding.
 
     By default the conversation folds when the view would exceed the budget, down to 0.4 of it. The last three turns are

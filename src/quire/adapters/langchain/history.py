@@ -9,7 +9,7 @@ from quire.adapters.langchain.messages import from_stored, to_stored, with_ids
 from quire.adapters.stored_list import read_newest, replace_stored
 from quire.adapters.turn_scope import AnyContext
 from quire.aio.calls import CallQueue
-from quire.context import Options
+from quire.open_context import Options
 
 with requires_extra("langchain"):
     from langchain_core.chat_history import BaseChatMessageHistory

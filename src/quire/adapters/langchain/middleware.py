@@ -9,9 +9,10 @@ from quire.adapters.langchain.messages import fingerprint, parse, to_langchain, 
 from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options
-from quire.context import open as open_context
+from quire.context import Context
 from quire.errors import InvalidOperation
+from quire.open_context import Options
+from quire.open_context import open as open_context
 from quire.storage.memory import MemoryStorage
 from quire.view.options import RenderOptions
 from quire.view.view import View

@@ -13,8 +13,9 @@ from quire.adapters.pydantic_ai.messages import fingerprint, parse, to_model_mes
 from quire.adapters.turn_scope import AnyContext, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
-from quire.context import Context, Options
+from quire.context import Context
 from quire.errors import InvalidOperation
+from quire.open_context import Options
 from quire.view.options import RenderOptions
 from quire.view.view import View
 
