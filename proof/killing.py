@@ -24,6 +24,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import apsw
+import msgspec
 from msgspec import Struct
 
 import quire
@@ -195,9 +196,9 @@ def _place(error: AssertionError) -> str:
 class Killing:
     """One run of the program."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, clock: FixedClock) -> None:
         self.task = task
-        self.clock = FixedClock()
+        self.clock = clock
         self.random = Random(f"{task.seed} {task.backend} {task.breakage}")
         self.kills = 0
         self.acknowledged = 0
@@ -353,10 +354,9 @@ class Killing:
 
 
 def main(task: str) -> None:
-    import msgspec
-
-    killing = Killing(msgspec.json.decode(task, type=Task))
-    killing.run()
+    with FixedClock() as clock:
+        killing = Killing(msgspec.json.decode(task, type=Task), clock)
+        killing.run()
     sys.stdout.write(json.dumps(killing.report()))
 
 

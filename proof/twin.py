@@ -1,6 +1,6 @@
 """A world in memory that runs the same operations as a world on disk, and keeps its state after each write."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from proof.plain_model import Event, PlainModel
@@ -60,6 +60,15 @@ class Twin:
         self._main, self._second = RecordedStorage(), RecordedStorage()
         self._world = World(self._main, self._second)
         self._life = 0
+
+    @property
+    def main(self) -> RecordedStorage:
+        """The main store."""
+        return self._main
+
+    def after_write(self, call: Callable[[], None]) -> None:
+        """Call a function after each write to the main store."""
+        self._main.after_write = call  # type: ignore[method-assign]
 
     def run(self, number: int) -> str:
         """Run an operation that the writer finished. Return its name."""

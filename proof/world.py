@@ -34,11 +34,18 @@ class CharacterCounter:
 
 
 class FixedClock:
-    """The clock of quire in this process: the number of the operation."""
+    """The clock of quire in this process, in a block: the number of the operation."""
 
     def __init__(self) -> None:
         self.now = 0
+        self._kept = getattr(engine, "time")  # noqa: B009 - not exported
+
+    def __enter__(self) -> "FixedClock":
         setattr(engine, "time", SimpleNamespace(time_ns=lambda: self.now, monotonic=time.monotonic))  # noqa: B010
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        setattr(engine, "time", self._kept)  # noqa: B010
 
     def set(self, number: int) -> None:
         """Set the time for an operation."""

@@ -8,7 +8,6 @@ from proof.topic import Options
 from proof.twin import model_differences
 from proof.world import FixedClock, World, look
 from quire import MemoryStorage
-from quire.core import engine
 
 
 def test_the_controls_are_found(tmp_path: Path) -> None:
@@ -17,9 +16,8 @@ def test_the_controls_are_found(tmp_path: Path) -> None:
 
 
 def test_the_plain_model_agrees_with_quire() -> None:
-    kept = getattr(engine, "time")  # noqa: B009
-    clock, world, model = FixedClock(), World(MemoryStorage(), MemoryStorage()), PlainModel()
-    try:
+    world, model = World(MemoryStorage(), MemoryStorage()), PlainModel()
+    with FixedClock() as clock:
         for number in range(60):
             clock.set(number)
             events: list[Event] = []
@@ -28,7 +26,5 @@ def test_the_plain_model_agrees_with_quire() -> None:
                 model.apply(event)
             if number % 6 == 5:
                 assert model_differences(look(world), model) == []
-    finally:
-        setattr(engine, "time", kept)  # noqa: B010
     model.apply(("say", "book", 10_000, "a message that quire does not have"))
     assert model_differences(look(world), model) == ["main 'book'"]
