@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,14 @@ from tests.gateway_clients.long_run import Outcome, run_steps
 
 SIZES = (46_000, 1_000_000)
 ROUNDS = 300
+WARM = 20
+ABOVE = "fold above the budget"
+MODES = ("observe", "fold", ABOVE)
+_PER_REQUEST = 120
+"""Bytes by which a conversation grows with each request."""
+_AT_ONCE = 50
+_PER_SESSION = 40
+_RATE = 200
 _UPSTREAM = """
 import asyncio
 ANSWER = b'{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"ok"}],' \\
@@ -59,25 +68,30 @@ def _process(*words: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
 
 
 class _Sender:
-    """A persistent connection that sends one conversation again and again, as a client does."""
+    """A persistent connection of a client with one conversation, which grows by a reply and a message per request."""
 
     def __init__(self, port: int, size: int, name: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
-        words = [{"role": "user", "content": f"{name} {n} " + "word " * 180} for n in range(max(1, size // 1_000))]
-        for message in words[1::2]:
-            message["role"] = "assistant"
-        body: dict[str, Any] = {"model": "claude", "max_tokens": 9, "messages": words, "tools": [{"name": "run"}]}
-        self._body = msgspec.json.encode(body)
+        texts = [f"{name} {n} " + "word " * 180 for n in range(max(1, size // 2_000) * 2 - 1)]
+        words: list[Any] = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+        self._messages = words
+        self._body: dict[str, Any] = {"model": "claude", "max_tokens": 9, "messages": words, "tools": [{"name": "run"}]}
         self._headers = {"content-type": "application/json", "x-quire-session": name}
 
     def send(self) -> float:
-        """Send one request, and return the seconds until the first byte of the answer."""
+        """Send the conversation, and return the seconds until the first byte of the answer."""
+        body = msgspec.json.encode(self._body)
         start = time.perf_counter()
-        self._connection.request("POST", "/v1/messages", self._body, self._headers)
+        self._connection.request("POST", "/v1/messages", body, self._headers)
         response = self._connection.getresponse()
         seconds = time.perf_counter() - start
         response.read()
+        reply = {"role": "assistant", "content": [{"type": "text", "text": "ok"}]}
+        self._messages += [reply, {"role": "user", "content": f"Go on after {len(self._messages)}"}]
         return seconds
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def run(folder: Path, size: int) -> list[Figure]:
@@ -85,16 +99,16 @@ def run(folder: Path, size: int) -> list[Figure]:
     is_full = size >= 1_000_000
     with _process("-c", _UPSTREAM) as (_, port):
         upstream = int(port)
-        figures = [figure for mode in ("observe", "fold") for figure in _latency(folder, upstream, mode)]
+        figures = [figure for mode in MODES for figure in _latency(folder, upstream, mode)]
         figures += _load(folder, upstream, 10_000 if is_full else 1_000)
     return [*figures, *_clients(folder, 300 if is_full else 20)]
 
 
 @contextmanager
-def _gateway(folder: Path, upstream: int, mode: str) -> Iterator[tuple[int, int]]:
+def _gateway(folder: Path, upstream: int, mode: str, budget: int = 1_000_000) -> Iterator[tuple[int, int]]:
     """Start a gateway; return its port and its process."""
     words = ["-m", "quire", "gateway", str(folder / f"{mode}-{time.monotonic_ns()}.db"), "--port", "0", "--json"]
-    words += ["--mode", mode, "--budget", "1M", "--anthropic", f"http://127.0.0.1:{upstream}"]
+    words += ["--mode", mode, "--budget", str(budget), "--anthropic", f"http://127.0.0.1:{upstream}"]
     with _process(*words) as (process, line):
         yield int(msgspec.json.decode(line)["url"].rpartition(":")[2]), process.pid
 
@@ -102,14 +116,16 @@ def _gateway(folder: Path, upstream: int, mode: str) -> Iterator[tuple[int, int]
 def _latency(folder: Path, upstream: int, mode: str) -> Iterator[Figure]:
     """Measure the time to the first byte with and without the gateway, in turns."""
     for size in SIZES:
-        with _gateway(folder, upstream, mode) as (port, _):
-            direct, through = _Sender(upstream, size, "a"), _Sender(port, size, "a")
-            for _ in range(20):
+        budget = size // 10 if mode == ABOVE else 1_000_000  # a request needs about twice as many tokens
+        with _gateway(folder, upstream, mode.partition(" ")[0], budget) as (port, _):
+            start = max(2_000, size - (ROUNDS + WARM) * _PER_REQUEST)
+            direct, through = _Sender(upstream, start, "a"), _Sender(port, start, "a")
+            for _ in range(WARM):
                 direct.send()
                 through.send()
             pairs = [(direct.send(), through.send()) for _ in range(ROUNDS)]
         added = sorted(1e3 * (through - direct) for direct, through in pairs)
-        name = f"added to the first byte in {mode}, {size / 1e6:g} MB"
+        name = f"added to the first byte in {mode}, up to {size / 1e6:g} MB"
         yield Figure(f"{name}, p50", statistics.median(added), "ms", 5, f"direct {_middle(pairs):.2f} ms")
         yield Figure(f"{name}, p99", added[round(0.99 * len(added)) - 1], "ms", 25)
 
@@ -119,21 +135,43 @@ def _middle(pairs: list[tuple[float, float]]) -> float:
 
 
 def _load(folder: Path, upstream: int, requests: int) -> list[Figure]:
-    """Send many requests of many sessions over one connection each, and look at the time and the memory."""
+    """Send many requests of many sessions, and look at the time and the memory.
+
+    Fifty conversations go on in turns. Each one ends after forty requests, and another one begins.
+    """
     with _gateway(folder, upstream, "observe") as (port, pid):
-        senders = [_Sender(port, 4_000, f"s{n}") for n in range(50)]
-        for sender in senders * 10:
-            sender.send()
+        senders = [_Sender(port, 4_000, f"s{n}") for n in range(_AT_ONCE)]
+        sent = _send_all(senders, port, 0, _AT_ONCE * _PER_SESSION)
         before, start, processor = _memory(pid), time.perf_counter(), _processor(pid)
-        for n in range(requests):
-            senders[n % len(senders)].send()
+        _send_all(senders, port, sent, requests)
         seconds, used = time.perf_counter() - start, _processor(pid) - processor
         grown = _memory(pid) - before
-    note = f"{requests / seconds:,.0f} requests/s by the clock; one client at a time"
+    note = f"{requests / seconds:,.0f} requests/s by the clock, at most {_RATE}"
     return [
         Figure("processor time of a request in observe", 1e3 * used / requests, "ms", 5, note),
         Figure(f"memory added by {requests:,} requests", grown, "MB", 20, f"{before:.0f} MB before"),
     ]
+
+
+def _send_all(senders: list[_Sender], port: int, sent: int, requests: int) -> int:
+    """Send requests at the rate that is required, and wait until they are recorded. Return the number of all."""
+    start = time.perf_counter()
+    for n in range(sent, sent + requests):
+        time.sleep(max(0.0, start + (n - sent) / _RATE - time.perf_counter()))
+        place = n % len(senders)
+        if n // len(senders) % _PER_SESSION == 0:
+            senders[place].close()
+            senders[place] = _Sender(port, 4_000, f"s{n}")
+        senders[place].send()
+    while _recorded(port) < sent + requests:
+        time.sleep(0.1)
+    return sent + requests
+
+
+def _recorded(port: int) -> int:
+    """Return the number of requests that the gateway has recorded."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/quire/sessions") as response:
+        return sum(session["requests"] for session in msgspec.json.decode(response.read()))
 
 
 def _memory(pid: int) -> float:

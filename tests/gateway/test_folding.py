@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire.gateway import layout
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.routing import Protocol
 from quire.gateway.spans import split_array, split_request
@@ -135,6 +136,38 @@ def test_only_the_messages_change_and_kept_ones_keep_their_bytes(
             client.items += client._results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
         assert folded > 10
         assert provider.refused == []
+
+
+def test_a_request_of_a_folded_session_costs_what_is_new(
+    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(work: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def count_call(*given: Any) -> Any:
+            made.append(name)
+            return work(*given)
+
+        return count_call
+
+    monkeypatch.setattr(layout, "_split_part", counted(layout._split_part, "_split_part"))
+    monkeypatch.setattr(layout.Writer, "_write_item", counted(layout.Writer._write_item, "_write_item"))
+    provider.script = steps(5)
+    running = start(mode="fold", budget=4 * BUDGET)
+    client = Worker(running.url, "anthropic", {"x-quire-session": "one"})
+    client.items.append({"role": "user", "content": "Begin."})
+    counts, folds = [], 0
+    for step in range(90):
+        made.clear()
+        reply = client.take(client.request())
+        client.items += client._results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
+        (info,) = running.gateway.list_sessions()
+        if info.folds and info.folds == folds:
+            counts.append((made.count("_split_part"), made.count("_write_item")))
+        folds = info.folds
+    assert len(counts) > 30
+    assert len(client.items) > 150
+    assert max(count for pair in counts for count in pair) <= 8
 
 
 def _check_bytes(body: bytes, arrived: bytes, api: Api) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from quire.gateway import identity
 from quire.gateway.identity import ItemReader
+from quire.gateway.spans import replace_array, split_request
 
 
 def _message(rng: Random) -> dict[str, Any]:
@@ -58,3 +59,17 @@ def test_what_is_no_array_of_objects_is_refused(array: bytes) -> None:
     reader.read(b'[{"a":1}]', "anthropic", "s")
     with pytest.raises(ValueError):  # noqa: PT011 - the words are those of msgspec
         reader.read(array, "anthropic", "s")
+
+
+@pytest.mark.parametrize(
+    "body", ['{"a":{"messages":ARRAY},"messages":ARRAY,"z":ARRAY}', '{"messages":[], "messages":ARRAY}']
+)
+def test_only_the_field_with_the_messages_is_replaced(body: str) -> None:
+    array = '[{"role":"user","content":"\\"messages\\":[1]"}]'
+    data = body.replace("ARRAY", array).encode()
+    spans = split_request(data, "anthropic")
+    assert spans is not None
+    changed = replace_array(data, spans, [b"1"], "anthropic")
+    assert changed is not None
+    assert json.loads(changed) == {**json.loads(data), "messages": [1]}
+    assert len(changed) == len(data) - len(array) + 3

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from quire.errors import QuireError
-from quire.gateway.sessions import Sessions
+from quire.gateway.sessions import Mode, Sessions
 from quire.server.gateway_ledger import GatewaySession, Ledger
 
 _ADDED = ("requests", "retries", "errors", "folds", "folded_requests", "saved_tokens")
@@ -26,7 +26,7 @@ class FigureKeeper:
         self._interval = interval
         self._before: dict[str, GatewaySession] = {}
         self._written: dict[str, GatewaySession] = {}
-        self._chosen: dict[str, str | None] = {}
+        self._chosen: dict[str, Mode | None] = {}
         self._stopping = Event()
         self._ledger = Ledger(sessions.library, create=True)
         self._thread = Thread(target=self._run, name="quire-gateway-figures", daemon=True)
@@ -57,10 +57,12 @@ class FigureKeeper:
             for cache in caches:
                 for name in cache.keys() - infos.keys():  # if it comes back, its figures go on from the stored ones
                     del cache[name]
-            stored = {session.name: session for session in self._ledger.sessions()}
+            modes = self._ledger.chosen_modes()
+            new = infos.keys() - self._before.keys()
+            stored = {session.name: session for session in self._ledger.sessions(new)} if new else {}
             changed = {}
             for name, info in infos.items():
-                self._follow(name, stored.get(name))
+                self._follow(name, modes.get(name))
                 before = self._before.setdefault(name, stored.get(name) or GatewaySession(name=name))
                 fields = msgspec.structs.asdict(info)
                 sums = {field: fields[field] + getattr(before, field) for field in _ADDED}
@@ -72,9 +74,8 @@ class FigureKeeper:
         except QuireError as error:
             _log.warning("The figures of the sessions were not stored: %s", error)
 
-    def _follow(self, name: str, stored: GatewaySession | None) -> None:
+    def _follow(self, name: str, chosen: Mode | None) -> None:
         """Set the mode of a session if a person chose another one since the last look."""
-        chosen = stored.chosen if stored is not None else None
         if chosen != self._chosen.get(name):
             self._chosen[name] = chosen
             self._sessions.set_mode(name, chosen or self._sessions.mode)

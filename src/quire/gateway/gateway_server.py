@@ -1,5 +1,6 @@
 """The running gateway: uvicorn in a thread or in the foreground."""
 
+import gc
 import logging
 import signal
 import socket
@@ -52,6 +53,7 @@ class RunningGateway(ThreadedServer):
             if ready is not None:
                 ready(self)
             sys.setswitchinterval(_SWITCH_SECONDS)
+            gc.freeze()  # a collection visits only what was made since, so it is short, and closed contexts leave soon
             self._serve()
 
 

@@ -39,7 +39,7 @@ _IGNORED_FIELDS = frozenset(
     }
 )
 _THOUGHTS = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking"})
-_SESSIONS = 32
+_SESSIONS = 64
 _CACHED_BYTES = 64 << 20
 _LAST_TURN = 2  # a message and the reply to it
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -76,28 +76,47 @@ class Layout(NamedTuple):
         return Layout(tuple(kept), end)
 
 
-def lay_out(view: View, epoch: int, total: int, key: str) -> Layout:
-    """Return the layout of a view. All folded lines are in one text at the front, after the preamble."""
+PartPieces = dict[int, tuple[ViewPart, Sequence["TextPiece | ItemPiece"]]]
+"""The pieces of the parts of a view, by the id of the part: a part of two views is one object."""
+
+
+def lay_out(view: View, epoch: int, total: int, key: str, known: PartPieces | None = None) -> Layout:
+    """Return the layout of a view. All folded lines are in one text at the front, after the preamble.
+
+    `known` has the pieces of the parts of the last view of the epoch. Those of this view replace them.
+    """
     if all(part.kind in _PLAIN and not _is_clipped(part) for part in view.parts):
         return Layout(None, total)
     pieces: list[TextPiece | ItemPiece] = []
     folded: list[str] = []
+    seen: PartPieces = {}
     for part in view.parts:
         if part.kind in ("opening", "preamble"):
             continue
-        tagged = [(message, _numbers(message, epoch)) for message in part.messages]
-        if part.kind == "exchange" and any(numbers for _, numbers in tagged):
-            is_clipped = _is_clipped(part)
-            for message, numbers in tagged:
-                if numbers:  # one without tags only says that a result is missing
-                    _add_item(pieces, message, numbers, is_clipped=is_clipped)
-        elif part.kind == "folded":
+        if part.kind == "folded":
             folded.append(part.messages[0].text)
-        else:
-            _add_text(pieces, _text_of(part.messages))
+            continue
+        found = known.get(id(part)) if known else None
+        if found is None:
+            found = (part, _split_part(part, epoch))
+        seen[id(part)] = found
+        for piece in found[1]:
+            _add_piece(pieces, piece)
+    if known is not None:
+        known.clear()
+        known.update(seen)
     if folded:
         pieces.insert(0, TextPiece((PREAMBLE.replace("{key}", key), *folded)))
     return Layout(tuple(pieces), total)
+
+
+def _split_part(part: ViewPart, epoch: int) -> Sequence[TextPiece | ItemPiece]:
+    """Return the pieces of a part: one for each message that comes from items, otherwise one text."""
+    tagged = [(message, _numbers(message, epoch)) for message in part.messages]
+    if part.kind == "exchange" and any(numbers for _, numbers in tagged):
+        clipped = _is_clipped(part)  # a message without numbers only says that a result is missing
+        return [_to_piece(message, numbers, clipped=clipped) for message, numbers in tagged if numbers]
+    return [TextPiece((_text_of(part.messages),))]
 
 
 def pin_items(layout: Layout, numbers: Sequence[int]) -> Layout:
@@ -140,40 +159,72 @@ def _text_of(messages: Sequence[Message]) -> str:
     return "\n".join(message.text for message in messages) if is_own else messages_to_text(messages)
 
 
-def _add_text(pieces: list[TextPiece | ItemPiece], text: str) -> None:
-    if pieces and isinstance(pieces[-1], TextPiece):
-        pieces[-1] = TextPiece((*pieces[-1].texts, text))
-    elif text.strip():
-        pieces.append(TextPiece((text,)))
-
-
-def _add_item(
-    pieces: list[TextPiece | ItemPiece], message: Message, numbers: tuple[int, ...], *, is_clipped: bool
-) -> None:
+def _to_piece(message: Message, numbers: tuple[int, ...], *, clipped: bool) -> ItemPiece:
     part = int(message.meta.get(PART, 0))
-    clipped = {part: message} if is_clipped else {}
+    return ItemPiece(numbers, (part,), message.has_thinking, {part: message} if clipped else {})
+
+
+def _add_piece(pieces: list[TextPiece | ItemPiece], piece: TextPiece | ItemPiece) -> None:
+    """Add a piece. Texts in a row are one piece, and so are the parts of one item."""
     last = pieces[-1] if pieces else None
-    if isinstance(last, ItemPiece) and last.numbers == numbers:
-        parts = (*last.parts, part)
-        pieces[-1] = ItemPiece(numbers, parts, last.thinking and message.has_thinking, {**last.clipped, **clipped})
+    if isinstance(piece, TextPiece):
+        if isinstance(last, TextPiece):
+            pieces[-1] = TextPiece((*last.texts, *piece.texts))
+        elif piece.texts[0].strip():
+            pieces.append(piece)
+    elif isinstance(last, ItemPiece) and last.numbers == piece.numbers:
+        parts, clipped = (*last.parts, *piece.parts), {**last.clipped, **piece.clipped}
+        pieces[-1] = ItemPiece(piece.numbers, parts, last.thinking and piece.thinking, clipped)
     else:
-        pieces.append(ItemPiece(numbers, (part,), message.has_thinking, clipped))
+        pieces.append(piece)
+
+
+class Written(NamedTuple):
+    """The bytes of a piece, and what they depend on."""
+
+    piece: ItemPiece
+    raws: list[bytes]
+    keeps: bool
+    items: list[bytes]
 
 
 class Writer:
-    """Writes the items of a layout. Thinking of items from `loop` on is always sent, of those before `strip` never."""
+    """Writes the items of a layout. Thinking of items from `loop` on is always sent, of those before `strip` never.
 
-    def __init__(self, items: Sequence[Item], protocol: Protocol, *, loop: int, strip: int) -> None:
+    `known` has what was written for the last request of the line, by the numbers of the items.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        protocol: Protocol,
+        *,
+        loop: int,
+        strip: int,
+        known: dict[tuple[int, ...], Written] | None = None,
+    ) -> None:
         self._items = items
         self._protocol = protocol
         self._loop = loop
         self._strip = strip
+        self._known = {} if known is None else known
 
     def write(self, layout: Layout) -> list[bytes]:
         """Return the bytes of all items of a layout."""
         written: list[bytes] = []
+        seen: dict[tuple[int, ...], Written] = {}
         for piece in layout.pieces or ():
-            written += [self._write_text(piece.texts)] if isinstance(piece, TextPiece) else self._write_item(piece)
+            if isinstance(piece, TextPiece):
+                written.append(self._write_text(piece.texts))
+                continue
+            raws, keeps = [self._items[number].raw for number in piece.numbers], self._keeps_thinking(piece)
+            found = self._known.get(piece.numbers)
+            if found is None or found[:3] != (piece, raws, keeps):
+                found = Written(piece, raws, keeps, self._write_item(raws, piece, keeps))
+            seen[piece.numbers] = found
+            written += found.items
+        self._known.clear()
+        self._known.update(seen)
         return written
 
     def _write_text(self, texts: Sequence[str]) -> bytes:
@@ -184,9 +235,7 @@ class Writer:
         extra = {} if self._protocol == "anthropic" else {"type": "message"}
         return msgspec.json.encode({**extra, "role": "user", "content": blocks})
 
-    def _write_item(self, piece: ItemPiece) -> list[bytes]:
-        raws = [self._items[number].raw for number in piece.numbers]
-        keeps = self._keeps_thinking(piece)
+    def _write_item(self, raws: list[bytes], piece: ItemPiece, keeps: bool) -> list[bytes]:
         if self._protocol == "anthropic":
             found = self._write_blocks(raws[0], piece, keeps)
             return [found] if found else []

@@ -21,8 +21,10 @@ from quire.gateway.layout import (
     PREAMBLE,
     ItemPiece,
     Layout,
+    PartPieces,
     TextPiece,
     Writer,
+    Written,
     drop_reasoning,
     drop_thinking,
     find_environment,
@@ -56,13 +58,17 @@ class Frame(NamedTuple):
 class LineState:
     """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out.
 
-    `tokens` are those of the items about the environment, by their hash.
+    `tokens` are those of the items about the environment, by their hash. `parts` and `written` are what the last layout
+    of `epoch` was made of, so that only new messages are laid out and written.
     """
 
     layout: Layout | None = None
     checked: tuple[TextPiece, ...] = ()
     strip: int = 0
     tokens: dict[bytes, int] = field(default_factory=dict)
+    epoch: int = 0
+    parts: PartPieces = field(default_factory=dict)
+    written: dict[tuple[int, ...], Written] = field(default_factory=dict)
 
 
 class Rewriter:
@@ -168,7 +174,11 @@ class Rewriter:
         if view.fold is not None and view.fold.exchanges:
             info.folds += 1
             info.saved_tokens += view.fold.saved
-        return lay_out(view, line.epoch, len(line.hashes), key)
+        state = self._state(line)
+        if state.epoch != line.epoch:
+            state.epoch = line.epoch
+            state.parts.clear()
+        return lay_out(view, line.epoch, len(line.hashes), key, state.parts)
 
     def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
@@ -181,7 +191,8 @@ class Rewriter:
         elif layout.pieces is None:
             layout = Layout(tuple(ItemPiece((n,)) for n in range(total)), total)
         loop = _loop_start(items) if call.spans.has_manual_thinking else len(items)
-        written = Writer(items, call.protocol, loop=loop, strip=state.strip).write(layout)
+        writer = Writer(items, call.protocol, loop=loop, strip=state.strip, known=state.written)
+        written = writer.write(layout)
         prompts = [item.raw for item in call.items[: call.prompts]]
         sent = [*prompts, *written, *(item.raw for item in items[total:])]
         if layout.front != state.checked and not _is_legal(sent, [item.raw for item in call.items], call):

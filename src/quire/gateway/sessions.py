@@ -33,7 +33,7 @@ from quire.view.view import View
 Mode = Literal["observe", "fold"]
 PREFIX = "gateway/"
 """The names of contexts that the gateway makes begin with this."""
-_OPEN_LINES = 32
+_OPEN_LINES = 64
 _LINES_OF_KEY = 16
 _WAITING_BYTES = 64 << 20
 _JOB_BYTES = 4_096

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from quire.gateway.routing import Protocol
 
 _MIN_ARRAY = 2
+_PROBE = 64
 
 
 class _Body(Struct):
@@ -83,17 +84,16 @@ def _value(raw: Raw | UnsetType) -> Any:
 
 def replace_array(body: bytes, spans: Spans, items: Sequence[bytes], protocol: Protocol) -> bytes | None:
     """Return the body with other items in its array and all other bytes unchanged; None if that is not certain."""
-    array = b"[" + b",".join(items) + b"]"
-    start = body.rfind(spans.array)
-    if start < 0 or len(spans.array) <= _MIN_ARRAY:
+    array, field = b"[" + b",".join(items) + b"]", "input" if protocol == "responses" else "messages"
+    if len(spans.array) <= _MIN_ARRAY or array == spans.array:
         return None
-    changed = body[:start] + array + body[start + len(spans.array) :]
-    before, after = _decode_object(body), _decode_object(changed)
-    field = "input" if protocol == "responses" else "messages"
-    if list(before) != list(after) or bytes(after[field]) != array:
-        return None
-    same = all(bytes(after[name]) == bytes(before[name]) for name in before if name != field)
-    return changed if same else None
+    probe, start = spans.array[:_PROBE], -1  # `find` with a long needle is slow
+    while (start := body.find(probe, start + 1)) >= 0:
+        if body.startswith(spans.array, start):
+            changed = body[:start] + array + body[start + len(spans.array) :]
+            if bytes(_decode_object(changed)[field]) == array:  # otherwise another field has the same bytes
+                return changed
+    return None
 
 
 def split_array(array: bytes) -> list[bytes]:

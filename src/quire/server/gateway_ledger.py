@@ -4,7 +4,7 @@ They are in a context of their own: one note for each session, with its figures 
 the mode that a person chose for the session. The gateway writes figures, and the inspector writes modes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -63,21 +63,27 @@ class Ledger:
         self._context: Context | None = None
         self._pages: dict[str, PageIndex] = {}
 
-    def sessions(self) -> list[GatewaySession]:
-        """Return all sessions, the newest first."""
-        return sorted(self._read(), key=lambda session: -session.updated)
+    def sessions(self, names: Container[str] | None = None) -> list[GatewaySession]:
+        """Return all sessions, or those with these names, the newest first."""
+        return sorted(self._read(names), key=lambda session: -session.updated)
 
-    def _read(self) -> Iterator[GatewaySession]:
+    def _read(self, names: Container[str] | None) -> Iterator[GatewaySession]:
+        chosen, context = self.chosen_modes(), self._context
+        for name, page in self._pages.items() if context is not None else ():
+            if context is not None and (names is None or name in names):
+                stored = msgspec.json.decode(context.pages.detail(page), type=GatewaySession)
+                price = find_price(stored.model)
+                yield msgspec.structs.replace(stored, name=name, chosen=chosen[name], price=price)
+
+    def chosen_modes(self) -> dict[str, Mode | None]:
+        """Return the mode that a person chose for each session; None if it is that of the gateway."""
         context = self._open()
         if context is None:
-            return
+            return {}
         context.refresh()
-        self._pages = {}
-        for page in context.pages.children(_FOLDER):
-            self._pages[page.name] = page.index
-            chosen = page.description if page.description in MODES else None
-            stored = msgspec.json.decode(context.pages.detail(page.index), type=GatewaySession)
-            yield msgspec.structs.replace(stored, name=page.name, chosen=chosen, price=find_price(stored.model))
+        pages = context.pages.children(_FOLDER)
+        self._pages = {page.name: page.index for page in pages}
+        return {page.name: next((mode for mode in MODES if mode == page.description), None) for page in pages}
 
     def write(self, sessions: Mapping[str, GatewaySession]) -> None:
         """Store the figures of sessions."""
@@ -90,8 +96,7 @@ class Ledger:
 
     def choose_mode(self, name: str, mode: Mode | None) -> None:
         """Store the mode of a session; None is the mode of the gateway. Raise `InvalidValue` for an unknown one."""
-        known = {session.name for session in self._read()}
-        context = self._open()
+        known, context = self.chosen_modes(), self._open()
         if context is None or name not in known:
             raise InvalidValue(f"is {short_repr(name)}; no gateway has recorded such a session.", argument="name")
         page = self._pages[name]
@@ -109,8 +114,7 @@ class Ledger:
                 write()
                 return
             except Conflict:
-                context.refresh()
-                list(self._read())
+                self.chosen_modes()
         raise InvalidValue(f"{short_repr(name)} could not be written: other writers were faster.")
 
     def _open(self) -> Context | None:
