@@ -1,10 +1,16 @@
 """The metadata and contents of the packages."""
 
+import importlib.metadata
+import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import quire
+from quire.errors import NotInstalled, install_command
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -32,3 +38,49 @@ def test_contributors_find_only_places_that_are_there() -> None:
     for page in ("CONTRIBUTING.md", ".github/ISSUE_TEMPLATE/feature.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8")):
             assert (ROOT / page).parent.joinpath(target).exists(), f"{page} links to {target}"
+
+
+class Installed:
+    """A distribution that was installed from somewhere. `url` is "" for an index."""
+
+    requires = (
+        "msgspec",
+        "brotli<2; extra == 'gateway'",
+        "quire[server]; extra == 'gateway'",
+        "uvicorn; extra == 'server'",
+    )
+
+    def __init__(self, url: str, **info: Any) -> None:
+        self._origin = json.dumps({"url": url, **info}) if url else None
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "direct_url.json"
+        return self._origin
+
+
+def test_the_install_command_names_the_place_that_quire_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone, wheel = tmp_path / "a clone", tmp_path / "quire-0.2.0-py3-none-any.whl"
+    clone.mkdir()
+    wheel.touch()
+    sources = {
+        "": "pip install 'quire[gateway]'",
+        clone.as_uri(): f"pip install -e '{clone}[gateway]'",
+        wheel.as_uri(): f"pip install '{wheel}[gateway]'",
+        (tmp_path / "gone.whl").as_uri(): "pip install 'brotli<2' uvicorn",
+        "https://example.org/quire.git": "pip install 'brotli<2' uvicorn",
+    }
+    for url, command in sources.items():
+        info = {"dir_info": {"editable": True}} if url == clone.as_uri() else {}
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda _, url=url, info=info: Installed(url, **info))
+        assert install_command("gateway") == command, url
+        assert str(NotInstalled("The gateway needs brotli", "gateway")) == f"The gateway needs brotli: {command}"
+
+
+def test_the_install_command_of_a_clone_on_the_path_names_the_clone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", missing)
+    assert install_command("server") == f"pip install '{Path(quire.__file__).parents[2]}[server]'"

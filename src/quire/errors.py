@@ -311,11 +311,48 @@ def _with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class NotInstalled(InvalidOperation, ImportError):
-    """A package that an extra of quire installs is missing. `name` is the package."""
+    """A package that an extra of quire installs is missing. `name` is the package, `command` installs the extra."""
 
-    def __init__(self, fact: str, *, name: str | None = None) -> None:
-        super().__init__(fact)
+    def __init__(self, fact: str, extra: str, *, name: str | None = None) -> None:
         self.name = name
+        self.command = install_command(extra)
+        super().__init__(f"{fact}: {self.command}")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of quire, from where this quire was installed.
+
+    That is the clone, the wheel or the index. If the wheel is gone, the command names the packages of the extra.
+    """
+    import json  # late: only errors need these
+    from importlib.metadata import PackageNotFoundError, distribution
+    from pathlib import Path
+    from shlex import quote
+    from urllib.parse import unquote, urlsplit
+
+    source = Path(__file__).parents[2]
+    try:
+        installed = distribution("quire")
+    except PackageNotFoundError:  # a clone on the path
+        return f"pip install {quote(f'{source}[{extra}]')}"
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if not origin:
+        return f"pip install 'quire[{extra}]'"
+    place = Path(unquote(urlsplit(origin["url"]).path))
+    if place.exists():
+        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{quote(f'{place}[{extra}]')}"
+    return f"pip install {' '.join(map(quote, _packages_of(extra, installed.requires or ())))}"
+
+
+def _packages_of(extra: str, needs: Sequence[str]) -> list[str]:
+    """Return the packages that an extra installs, from the metadata of quire."""
+    found = []
+    for name, _, condition in (need.partition(";") for need in needs):
+        if f"'{extra}'" in condition.replace('"', "'"):
+            inner = name.strip().removeprefix("quire[").removesuffix("]").split(",") if "quire[" in name else ()
+            found += [package for other in inner for package in _packages_of(other, needs)] or [name.strip()]
+    return found
 
 
 class PermissionDenied(QuireError):

@@ -26,7 +26,7 @@ try:
     from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
 except ModuleNotFoundError as error:
-    raise NotInstalled("OpenTelemetry is not installed: pip install 'quire[otel]'.", name=error.name) from None
+    raise NotInstalled("OpenTelemetry is not installed", "otel", name=error.name) from None
 
 __all__ = ["instrument", "uninstrument"]
 

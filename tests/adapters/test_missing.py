@@ -24,9 +24,9 @@ def test_what_to_install_is_said(adapter: str, framework: str, extra: str, monke
     for name in [name for name in sys.modules if name.startswith(f"quire.adapters.{adapter}")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, framework, None)
-    with pytest.raises(quire.InvalidOperation, match=rf"pip install 'quire\[{extra}\]'"):
+    with pytest.raises(quire.InvalidOperation, match=rf"pip install .*\[{extra}\]'"):
         import_module(f"quire.adapters.{adapter}")
-    with pytest.raises(ImportError, match=rf"quire\[{extra}\]"):  # optional imports catch ImportError
+    with pytest.raises(ImportError, match=rf"\[{extra}\]"):  # optional imports catch ImportError
         import_module(f"quire.adapters.{adapter}")
 
 
@@ -35,6 +35,6 @@ def test_the_sdk_of_the_mcp_server_is_named(missing: str, monkeypatch: pytest.Mo
     for name in [name for name in sys.modules if name.startswith("quire.mcp_server.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(ImportError, match=r"needs mcp: pip install 'quire\[mcp\]'") as told:
+    with pytest.raises(ImportError, match=r"needs mcp: pip install .*\[mcp\]'") as told:
         server(quire.open("memory:"))
     assert isinstance(told.value, quire.InvalidOperation)

@@ -86,7 +86,7 @@ def test_a_port_in_use_is_an_error(running: RunningServer) -> None:
         ({"host": ""}, "host is ''"),
         ({"host": "no.such.host.invalid"}, "cannot be bound"),
         ({"budget": -1}, "budget is -1"),
-        ({"prot": 1}, "Unknown option 'prot'"),
+        ({"prot": 1}, "'prot' is not an option of start"),
     ],
 )
 def test_invalid_settings_are_refused_at_the_start(settings: dict[str, Any], said: str) -> None:
@@ -104,7 +104,7 @@ def test_without_the_extra_the_error_is_the_install_line(monkeypatch: pytest.Mon
     monkeypatch.delitem(sys.modules, "quire.server.http_server")
     monkeypatch.delattr(quire.server, "http_server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(InvalidOperation, match=r"pip install 'quire\[server\]'"):
+    with pytest.raises(InvalidOperation, match=r"pip install .*\[server\]'"):
         quire.server.start("memory:", port=0)
 
 

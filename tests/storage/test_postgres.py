@@ -151,7 +151,7 @@ def test_the_repr_of_a_storage_has_no_password(storage: PostgresStorage) -> None
 
 def test_without_the_driver_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(InvalidOperation, match=r"pip install 'quire\[postgres\]'"):
+    with pytest.raises(InvalidOperation, match=r"pip install .*\[postgres\]'"):
         PostgresStorage("postgresql://host/db")
 
 

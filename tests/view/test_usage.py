@@ -133,7 +133,7 @@ def test_a_model_that_is_no_name_is_no_option() -> None:
     ctx = talking()
     for bad in (5, "", ["m"]):
         with pytest.raises(InvalidValue, match="model"):
-            ctx.render(model=bad)
+            ctx.render(model=bad)  # type: ignore[arg-type]
 
 
 def entries(ctx: quire.Context) -> int:

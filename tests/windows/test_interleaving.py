@@ -8,7 +8,7 @@ room, it shows all of them, in the order of their places.
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from hypothesis import HealthCheck, settings
@@ -142,7 +142,7 @@ class Interleaving(RuleBasedStateMachine):
         self.ctx = self.open()
 
     @rule(windows=st.sampled_from(["tail", "inline"]), max_tokens=st.sampled_from([None, 1_200, 3_000]))
-    def draw(self, windows: str, max_tokens: int | None) -> None:
+    def draw(self, windows: Literal["tail", "inline"], max_tokens: int | None) -> None:
         view = self.ctx.render(windows=windows, max_tokens=max_tokens)
         self.check(view, max_tokens or BUDGET)
 

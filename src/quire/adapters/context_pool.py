@@ -28,7 +28,7 @@ Where: TypeAlias = "AnyContext | Storage | str | os.PathLike[str]"
 def to_context(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
     """Return the given context, or open the one of this name. The caller closes a context that it did not give.
 
-    Raise `TypeError` for an unknown option, and `InvalidValue` for options with an open context, which would have no
+    Raise `UnknownOption`, and `InvalidValue` for options with an open context, which would have no
     effect.
     """
     setup_of(options)
@@ -47,10 +47,8 @@ def requires_extra(extra: str) -> Iterator[None]:
     except ImportError as error:
         if isinstance(error, NotInstalled):
             raise
-        raise NotInstalled(
-            f"quire.adapters needs {error.name or extra} here ({error}): pip install 'quire[{extra}]'.",
-            name=error.name,
-        ) from error
+        fact = f"quire.adapters needs {error.name or extra} here ({error})"
+        raise NotInstalled(fact, extra, name=error.name) from error
 
 
 _OPEN = 128

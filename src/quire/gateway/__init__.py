@@ -2,14 +2,14 @@
 
 It keeps every conversation as a context of a store. In the mode `observe` it forwards every byte unchanged and records.
 In the mode `fold` it sends a view that fits when a conversation outgrows the budget. It needs
-`pip install 'quire[gateway]'`, which is imported on use.
+the extra `gateway`, which is imported on use.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from quire.errors import InvalidOperation, InvalidValue, NotInstalled, short_repr
+from quire.errors import InvalidOperation, InvalidValue, NotInstalled, check_names, short_repr
 from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
 from quire.storage.urls import StoreLocation
@@ -85,11 +85,8 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, st
         package = (error.name or "").partition(".")[0]
         if package == "quire":
             raise
-        raise NotInstalled(f"The gateway needs {package}: pip install 'quire[gateway]'.", name=package) from None
-    unknown = settings.keys() - Settings.__annotations__.keys()
-    if unknown:
-        accepted = ", ".join(Settings.__annotations__)
-        raise InvalidValue(f"Unknown option {short_repr(min(unknown))}; options are {accepted}.")
+        raise NotInstalled(f"The gateway needs {package}", "gateway", name=package) from None
+    check_names(settings, Settings.__annotations__, "start")
     if settings.get("mode", "observe") not in ("observe", "fold"):
         raise InvalidValue(f"is {short_repr(settings['mode'])}; observe or fold is needed.", argument="mode")
     addresses = {name: parse_address(settings[name], name) for name in ("anthropic", "openai") if settings.get(name)}

@@ -4,6 +4,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from quire.errors import install_command
+
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 
 
@@ -24,7 +26,7 @@ def decode_body(data: bytes, encoding: str, limit: int) -> bytes:
         except UndecodableBody:
             raise
         except ImportError as error:
-            raise UndecodableBody(f"{name} needs {error.name}: pip install 'quire[gateway]'.") from None
+            raise UndecodableBody(f"{name} needs {error.name}: {install_command('gateway')}") from None
         except Exception as error:  # each library has errors of its own
             raise UndecodableBody(f"The body is not valid {name}: {error}.") from None
     if len(data) > limit:

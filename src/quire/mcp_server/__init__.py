@@ -1,6 +1,6 @@
 """The MCP server: serves a context to any client of the Model Context Protocol, over stdio or streamable HTTP.
 
-A thin layer over `ctx.tools` and `ctx.agent`; it adds no rules. It needs `pip install 'quire[mcp]'`, which is imported
+A thin layer over `ctx.tools` and `ctx.agent`; it adds no rules. It needs the extra `mcp`, which is imported
 on use. The command is `quire mcp`.
 """
 
@@ -98,7 +98,7 @@ def server(
         if (error.name or "").partition(".")[0] == "quire":
             raise
         package = (error.name or "mcp").partition(".")[0].removesuffix("_types")  # the SDK ships its types separately
-        raise NotInstalled(f"The MCP server needs {package}: pip install 'quire[mcp]'.", name=package) from None
+        raise NotInstalled(f"The MCP server needs {package}", "mcp", name=package) from None
     from quire.agent import Quota
     from quire.mcp_server.resources import ServedContext
 

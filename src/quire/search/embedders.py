@@ -35,5 +35,5 @@ def wordllama() -> WordLlamaEmbedder:
     from importlib.util import find_spec
 
     if find_spec("wordllama") is None:
-        raise NotInstalled("wordllama is not installed: pip install 'quire[embeddings]'.", name="wordllama")
+        raise NotInstalled("wordllama is not installed", "embeddings", name="wordllama")
     return WordLlamaEmbedder()

@@ -301,5 +301,5 @@ def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
-        raise NotInstalled("Vectors need numpy: pip install 'quire[embeddings]'.", name="numpy") from None
+        raise NotInstalled("Vectors need numpy", "embeddings", name="numpy") from None
     return numpy

@@ -1,6 +1,6 @@
 """The HTTP server: a JSON API over the contexts of one store, live changes, and the inspector.
 
-A thin layer over `quire.Library`; it adds no rules. It needs `pip install 'quire[server]'`, which is imported on use.
+A thin layer over `quire.Library`; it adds no rules. It needs the extra `server`, which is imported on use.
 """
 
 import os
@@ -73,5 +73,5 @@ def _http_server() -> Any:
         package = (error.name or "").partition(".")[0]
         if package == "quire":
             raise
-        raise NotInstalled(f"The server needs {package}: pip install 'quire[server]'.", name=package) from None
+        raise NotInstalled(f"The server needs {package}", "server", name=package) from None
     return http_server

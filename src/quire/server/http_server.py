@@ -11,7 +11,7 @@ from typing import Any
 
 import uvicorn
 
-from quire.errors import InvalidValue, QuireError, short_repr
+from quire.errors import QuireError, check_names
 from quire.library import Library
 from quire.server.access import UVICORN_OPTIONS, Token, bind, check_host, load_token, url_of
 from quire.server.app import Options, Service
@@ -129,10 +129,7 @@ def _prepare(
     **limits: Any,
 ) -> RunningServer:
     known = Options.__dataclass_fields__
-    unknown = limits.keys() - known.keys()
-    if unknown:
-        accepted = ", ".join(["port", "token", "token_file", *known])
-        raise InvalidValue(f"Unknown option {short_repr(min(unknown))}; options are {accepted}.")
+    check_names(limits, ("port", "token", "token_file", *known), "start")
     options = Options(
         host=check_host(host),
         hosts=tuple(hosts),

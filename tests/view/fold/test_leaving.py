@@ -32,7 +32,9 @@ WAYS: dict[str, Callable[[Context], object]] = {
     "replace": lambda ctx: ctx.conversation.replace(
         number_of(ctx), {"role": "user", "content": "Question 7: never mind"}
     ),
-    "remove": lambda ctx: ctx.agent.remove_page(str(ctx.conversation.page_of(number_of(ctx)))),
+    "remove": lambda ctx: ctx.as_agent(remove_user_messages=True).remove_page(
+        str(ctx.conversation.page_of(number_of(ctx)))
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""pydantic-ai: a capability that shows the model a view, and a toolset. `pip install 'quire[pydantic-ai]'`."""
+"""pydantic-ai: a capability that shows the model a view, and a toolset. It needs the extra `pydantic-ai`."""
 
 from quire.adapters.pydantic_ai.capability import QuireCapability, QuireToolset
 

@@ -69,7 +69,7 @@ def _mode(default: str) -> Argument:
         "quire gateway run agent.db --stub -- claude -p Hello",
     ),
     about="It knows claude, codex, opencode and aider, and writes nothing to their configuration. The exit code is that"
-    " of the client. Requires pip install 'quire[gateway]'.",
+    " of the client. Requires the extra gateway.",
 )
 def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
     from quire.gateway.clients import prepare
@@ -158,7 +158,7 @@ def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
     argument("--fast", action="store_true", help="no pauses on a terminal"),
     examples=("quire gateway demo", "quire gateway demo agent.db --fast"),
     about="A scripted client sends the conversation of quire demo through a real gateway to a stub of a provider, which"
-    " answers as recorded. It works offline. Requires pip install 'quire[gateway]'.",
+    " answers as recorded. It works offline. Requires the extra gateway.",
 )
 def run_gateway_demo(options: argparse.Namespace, out: Output) -> None:
     from quire.cli.commands.gateway_demo import play_gateway_demo
@@ -218,7 +218,7 @@ _PORT = 8379
     ),
     about="Clients use the printed address as their base URL and send their own credentials, which are never stored."
     f" With {_TOKEN} or a token file, the address contains an access token; other machines can reach the gateway only"
-    " with one. Requires pip install 'quire[gateway]'.",
+    " with one. Requires the extra gateway.",
 )
 def run_gateway(options: argparse.Namespace, out: Output) -> None:
     from quire.gateway import serve

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import quire
 from quire.cli.command import BUDGET, CONTEXT, REDACT, STORE, argument, command, existing_name, new_name, token_count
 from quire.cli.terminal import Output, pick
+from quire.errors import NotInstalled
 
 if TYPE_CHECKING:
     from quire.mcp_server import ServerAddress
@@ -85,7 +86,7 @@ def _has_browser() -> bool:
         "quire serve postgresql://localhost/agents --host 0.0.0.0 --allow-host quire.example --token-file token",
     ),
     about=f"Every request needs a token: the value of {_TOKEN}, the content of the token file, or a new one that is"
-    " part of the printed link. Requires pip install 'quire[server]'.",
+    " part of the printed link. Requires the extra server.",
 )
 def run_serve(options: argparse.Namespace, out: Output) -> None:
     serve_inspector(
@@ -134,7 +135,7 @@ _PORT = 8378
     ),
     about="Clients start it over stdio: it prints only the protocol, and ends when its input ends."
     f" Over HTTP, clients need a token if {_TOKEN} is set, a token file is given, or other machines can reach the"
-    " address. Requires pip install 'quire[mcp]'.",
+    " address. Requires the extra mcp.",
 )
 def run_mcp(options: argparse.Namespace, out: Output) -> None:
     from quire.mcp_server import serve_http, serve_stdio
@@ -171,7 +172,7 @@ def _serve_gateway(options: argparse.Namespace) -> None:
         from quire.gateway.recall_server import RecallServer
         from quire.mcp_server.stdio import run_stdio
     except ModuleNotFoundError as error:
-        raise quire.NotInstalled(f"The MCP server needs {error.name}: pip install 'quire[mcp]'.") from None
+        raise NotInstalled(f"The MCP server needs {error.name}", "mcp", name=error.name) from None
     with quire.Library(options.where, create=True) as library:
         run_stdio(RecallServer(library, options.gateway))
 

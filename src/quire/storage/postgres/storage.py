@@ -12,7 +12,7 @@ from operator import itemgetter
 from os import urandom
 from typing import TYPE_CHECKING, Any, Final
 
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, OutcomeUnknown, short_repr
+from quire.errors import Conflict, Hint, InvalidValue, NotInstalled, OutcomeUnknown, short_repr
 from quire.storage.base import (
     FAMILIES,
     IMMUTABLE,
@@ -437,7 +437,7 @@ def _open_session(
     try:
         import psycopg as psycopg
     except ImportError as error:
-        raise InvalidOperation("PostgreSQL needs its driver: pip install 'quire[postgres]'.") from error
+        raise NotInstalled("PostgreSQL needs its driver", "postgres", name="psycopg") from error
     from quire.storage.postgres.connection import Pool, Session
 
     if address is None:

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from quire.errors import Busy, Corrupt, InvalidValue, QuireError, StorageFailure, short_repr
+from quire.errors import Busy, Corrupt, InvalidValue, NotInstalled, QuireError, StorageFailure, short_repr
 from quire.storage.paths import is_secret
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ def connect(
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
     except ImportError:
-        raise QuireError("S3 needs obstore: pip install 'quire[s3]'.") from None
+        raise NotInstalled("S3 needs obstore", "s3", name="obstore") from None
     name = _display_name(f"s3://{bucket}/{prefix}".rstrip("/"), endpoint, region)
     if _process:
         _check_process(name)
