@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -273,6 +274,27 @@ def test_the_output_of_a_local_shell_belongs_to_its_call(session: QuireSession) 
         assert session.context.render().responses()[-2:] == [call, output]
 
     run(work())
+
+
+def test_the_work_for_an_item_does_not_grow_with_the_list() -> None:
+    def calls_for(number: int) -> int:
+        session = QuireSession(f"of {number}", "memory:")
+        talk = [{"role": role, "content": f"{n}"} for n in range(number // 2) for role in ("user", "assistant")]
+        session._add([{"role": "user", "content": "Hello"}])
+        found = 0
+
+        def count(*_: Any) -> None:
+            nonlocal found
+            found += 1
+
+        sys.setprofile(count)
+        try:
+            session._add(talk)
+        finally:
+            sys.setprofile(None)
+        return found
+
+    assert calls_for(800) < 10 * calls_for(100)
 
 
 def test_the_same_result_twice_stays_twice(session: QuireSession) -> None:

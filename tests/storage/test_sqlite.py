@@ -349,3 +349,16 @@ def test_a_new_context_is_created_and_filled_with_one_read(tmp_path: Path) -> No
     assert len(read) == 1
     assert len(list(quire.open(storage, "new").messages())) == 21
     storage.close()
+
+
+def test_the_log_of_a_small_file_stays_short(path: Path) -> None:
+    storage = SQLiteStorage(path)
+    log = path.with_name(f"{path.name}-wal")
+    longest = 0
+    for number in range(800):  # each writes four pages of 8 kB
+        write(storage, "c", *(Put(family, 1, bytes([number % 256]) * 6_000) for family in (BODY, PAGE, "note", "call")))
+        longest = max(longest, log.stat().st_size)
+    size = path.stat().st_size
+    storage.close()
+    assert size < 500_000
+    assert longest < 5_000_000

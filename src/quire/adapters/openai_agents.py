@@ -11,6 +11,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -66,6 +67,9 @@ def messages_of(items: Sequence[Any]) -> list[Message]:
     A dict that is not an item of the Responses API becomes a message that no model gets.
     """
     entries = [_entry(item, f"items[{n}]") for n, item in enumerate(items)]
+    if not any(_lacks_role(entry.value) for entry in entries):
+        with suppress(InvalidValue):
+            return list(responses.parse(entries))  # the usual case: all of them are items
     reasons = [_why_unreadable(entry) for entry in entries]
     messages: list[Message] = []
     for why, run in groupby(zip(reasons, entries, strict=True), key=itemgetter(0)):
@@ -76,14 +80,17 @@ def messages_of(items: Sequence[Any]) -> list[Message]:
 
 def _why_unreadable(entry: Entry) -> str | None:
     """Return why a dict is not an item; None if it is one."""
-    value = entry.value
-    if "role" not in value and value.get("type", None if "id" in value else "message") == "message":
+    if _lacks_role(entry.value):
         return "It has no role, and no type or id of an item."
     try:
         list(responses.parse([entry]))
     except InvalidValue as error:
         return str(error)
     return None
+
+
+def _lacks_role(value: Item) -> bool:
+    return "role" not in value and value.get("type", None if "id" in value else "message") == "message"
 
 
 def _raw_message(entry: Entry, why: str) -> Message:

@@ -4,6 +4,7 @@ Planning reads the state and writes nothing. The engine commits a plan. A plan t
 so a failed operation leaves no trace.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
@@ -100,7 +101,7 @@ class Plan(Reader):
         """All actors that ever wrote here. A header's author is an index into it."""
         self._counter = counter
         self.pages: dict[int, PageRecord | Gone] = {}
-        self._groups: dict[tuple[int, bool], dict[int, None]] = {}
+        self._groups: dict[tuple[int, bool], list[tuple[bytes, int, PageRecord]]] = {}  # by folder, in order
         self._turns: dict[int, int] = {}
         self.segments: dict[int, SegmentRecord] = {}
         self._counters: list[Counter] | None = None
@@ -166,15 +167,18 @@ class Plan(Reader):
         if not self.pages:
             yield from theirs
             return
-        here = self._groups.get((folder, cold), ())
-        mine = [page for key in here if isinstance(page := self.pages[key], PageRecord)]
-        if after is not None:
-            place = after
-            mine = [page for page in mine if (slot_of(page) < place if reverse else slot_of(page) > place)]
-        mine.sort(key=slot_of, reverse=reverse)
+        here = self._groups.get((folder, cold), [])
+        if after is None:
+            here = here[::-1] if reverse else here[:]
+        else:
+            rank, key = after
+            here = (
+                here[: bisect_left(here, (rank, key))][::-1] if reverse else here[bisect_left(here, (rank, key + 1)) :]
+            )
+        mine = (page for _, _, page in here)
         planned, turns = len(self._turns), self._turns  # pages planned later do not change this iteration
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
-        yield from merge(mine, others, key=slot_of, reverse=reverse) if mine else others
+        yield from merge(mine, others, key=slot_of, reverse=reverse) if here else others
 
     def body(self, key: int) -> str:
         planned = self.bodies.get(key)
@@ -488,11 +492,12 @@ class Plan(Reader):
         """Write a page into the plan and update the planned children of its folder."""
         old = self.pages.get(key)
         if isinstance(old, PageRecord) and old.parent is not None:
-            self._groups[old.parent, old.is_cold].pop(key, None)
+            group = self._groups[old.parent, old.is_cold]
+            del group[bisect_left(group, slot_of(old))]
         self.pages[key] = page
         self._turns.setdefault(key, len(self._turns))
         if isinstance(page, PageRecord) and page.parent is not None:
-            self._groups.setdefault((page.parent, page.is_cold), {})[key] = None
+            insort(self._groups.setdefault((page.parent, page.is_cold), []), (page.rank, key, page))
 
     def _with_line_tokens(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
         """Return the fields with the tokens of a folded page's line, if they change the text of that line."""

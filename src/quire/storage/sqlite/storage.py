@@ -6,7 +6,7 @@ immutable records (see `sqlite.forks`).
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from time import monotonic, sleep
@@ -66,7 +66,8 @@ if TYPE_CHECKING:
 _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
-_CHECKPOINT_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
+_MIN_LOG_PAGES = 500  # 4 MB
+_MAX_LOG_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
 # The group names its context. The id is compared too: in a damaged store, a row can have the group of another context.
 _IN_GROUP = f"grp = ? AND id >> {KEY_BITS} = ?"
 
@@ -393,10 +394,20 @@ class SQLiteStorage:
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
-        self._db.wal_autocheckpoint(_CHECKPOINT_PAGES)
+        self._log_pages = _MIN_LOG_PAGES
+        self._db.set_wal_hook(self._bound_log)
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
         if version < len(MIGRATIONS):
             self._migrate()
+
+    def _bound_log(self, db: apsw.Connection, _: str, pages: int) -> int:
+        """Write the log back after a commit, if it has this many pages. It may become about as long as the file."""
+        if pages >= self._log_pages:
+            self._log_pages = max(_MIN_LOG_PAGES, min(db.pragma("page_count"), _MAX_LOG_PAGES))
+            if pages >= self._log_pages:
+                with suppress(apsw.BusyError):  # another process does it
+                    db.wal_checkpoint()
+        return apsw.SQLITE_OK
 
     def _use_wal(self, deadline: float) -> None:
         """Switch to WAL mode. SQLite's busy timeout does not apply to this statement, so wait here."""
