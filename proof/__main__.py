@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,7 +111,11 @@ def main(arguments: Sequence[str]) -> int:
     shares = {name: getattr(topic, "SHARE", 1.0) for name, topic in chosen.items()}
     for name, topic in chosen.items():
         seconds = None if minutes is None else minutes * 60 * shares[name] / sum(shares.values())
-        bad += _run_one(name, topic, args, origin, seconds)
+        try:
+            bad += _run_one(name, topic, args, origin, seconds)
+        except Exception:
+            traceback.print_exc()
+            bad += 1
     if args.store:
         write_page(every)
     return 1 if bad else 0

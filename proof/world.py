@@ -13,6 +13,7 @@ import msgspec
 import quire
 from proof.plain_model import Event
 from quire import Context, InvalidOperation, Storage, ToolCall
+from quire.conversation import importing
 from quire.core import engine, lease
 from quire.errors import IrreducibleFloor
 
@@ -20,6 +21,7 @@ BUDGET = 2_500
 SIZES = (0, 7, 60, 300, 1_000, 5_000, 60_000)
 BOOK, EDITED = "book", "edited"
 """Two contexts: the plain model follows the first one and its forks; only the twin follows the second one."""
+IMPORT_CHUNK = 6
 Note = Callable[[Event], None]
 
 
@@ -180,10 +182,16 @@ def bring_in(world: World, random: Random, number: int, note: Note) -> None:
     name, ctx = _pick(world, random)
     ctx.close_calls()
     texts = [text_of(number * 100 + 10_000_000 + step, random.choice(SIZES[:4])) for step in range(20)]
-    before = ctx.seq
-    ctx.import_messages([{"role": ("user", "assistant")[step % 2], "content": text} for step, text in enumerate(texts)])
+    before, kept = ctx.seq, importing.CHUNK
+    importing.CHUNK = IMPORT_CHUNK  # several commits
+    try:
+        ctx.import_messages(
+            [{"role": ("user", "assistant")[step % 2], "content": text} for step, text in enumerate(texts)]
+        )
+    finally:
+        importing.CHUNK = kept
     for step, text in enumerate(texts):
-        note(("say", name, min(before + 1 + step, ctx.seq), text))
+        note(("say", name, before + 1 + step // IMPORT_CHUNK, text))
 
 
 def undo(world: World, random: Random, number: int, note: Note) -> None:
