@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from quire.model.pages import Lifecycle, Permission, SegmentType, Visibility
+from tests.model_values import Lifecycle, Permission, SegmentType, Visibility
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ class Kept:
         return found
 
     def conversation(self) -> str | None:
-        return next((s.id for s in self.live_segments() if s.type is SegmentType.USER), None)
+        return next((s.id for s in self.live_segments() if s.type == SegmentType.USER), None)
 
     def page(self, index: str) -> Page:
         found = self.state.pages.get(index)
@@ -189,7 +189,7 @@ class Kept:
     def above(self, page: Page) -> list[Page]:
         """Return the folders above an attached page, nearest first."""
         found: list[Page] = []
-        while page.parent is not None and page.lifecycle is not COLD and page.parent in self.state.pages:
+        while page.parent is not None and page.lifecycle != COLD and page.parent in self.state.pages:
             page = self.state.pages[page.parent]
             if page in found:
                 raise Refused("a cycle")
@@ -204,21 +204,21 @@ class Kept:
         return found
 
     def children(self, folder: str) -> list[str]:
-        return [index for index in self.state.orders.get(folder, []) if self.state.pages[index].lifecycle is not COLD]
+        return [index for index in self.state.orders.get(folder, []) if self.state.pages[index].lifecycle != COLD]
 
     def effective(self, page: Page) -> Lifecycle:
         chain = self.above(page)
-        if any(p.lifecycle is COLD for p in [page, *chain]):
+        if any(p.lifecycle == COLD for p in [page, *chain]):
             return COLD
-        shown = page.lifecycle is ACTIVE and all(p.lifecycle is ACTIVE and p.visibility is EXPANDED for p in chain)
+        shown = page.lifecycle == ACTIVE and all(p.lifecycle == ACTIVE and p.visibility == EXPANDED for p in chain)
         return ACTIVE if shown else HOT
 
     def home(self, page: Page) -> str | None:
         """Return the place to which recall would bring a cold page."""
-        if page.lifecycle is not COLD or page.parent is None:
+        if page.lifecycle != COLD or page.parent is None:
             return None
         folder = self.state.pages.get(page.parent)
-        return page.parent if folder and self.effective(folder) is not COLD else self.root(page.segment)
+        return page.parent if folder and self.effective(folder) != COLD else self.root(page.segment)
 
     def lost(self, segment: str) -> list[str]:
         """Return the cold pages of a segment that have lost their folder, by number."""
@@ -234,7 +234,7 @@ class Kept:
 
     def _attached(self, index: str) -> Page:
         page = self.page(index)
-        if self.effective(page) is COLD:
+        if self.effective(page) == COLD:
             raise Refused(f"{index} is cold")
         return page
 
@@ -298,4 +298,4 @@ class Kept:
         return f"{segment}-{number}" if segment else str(number)
 
     def _in_system(self, page: Page) -> bool:
-        return self.state.segments[page.segment].type is SegmentType.SYSTEM
+        return self.state.segments[page.segment].type == SegmentType.SYSTEM

@@ -8,7 +8,6 @@ journal is a list of the earlier values of the touched pages and segments. An op
 from collections.abc import Iterable
 from dataclasses import replace
 
-from quire.model.pages import Lifecycle, Permission, SegmentType, Visibility
 from tests.model_state import (
     ACTIVE,
     COLD,
@@ -27,6 +26,7 @@ from tests.model_state import (
     State,
     Unsettled,
 )
+from tests.model_values import Lifecycle, Permission, SegmentType, Visibility
 
 
 class Model(Kept):
@@ -34,13 +34,11 @@ class Model(Kept):
 
     # Segments
 
-    def add_segment(
-        self, name: str, kind: SegmentType, permission: Permission = Permission.READ_WRITE, capacity: int = 0
-    ) -> None:
+    def add_segment(self, name: str, kind: int, permission: int = Permission.READ_WRITE, capacity: int = 0) -> None:
         live = [segment.id for segment in self.live_segments()]
         if name in live or (live and (name == "" or "" in live)):
             raise Refused("the id is taken")
-        segment = Segment(name, name or "Pages", "", kind, permission, capacity, self._tick())
+        segment = Segment(name, name or "Pages", "", SegmentType(kind), Permission(permission), capacity, self._tick())
         self.state.segments[name] = segment
         self._conversation_is_visible()
         self.counters.setdefault(name, 1)
@@ -66,13 +64,13 @@ class Model(Kept):
             capacity=segment.capacity if capacity is None else capacity,
         )
 
-    def set_permission(self, name: str, permission: Permission) -> None:
-        self.state.segments[name] = replace(self.segment(name), permission=permission)
+    def set_permission(self, name: str, permission: int) -> None:
+        self.state.segments[name] = replace(self.segment(name), permission=Permission(permission))
         self._conversation_is_visible()
 
     def _conversation_is_visible(self) -> None:
         name = self.conversation()
-        if name is not None and self.state.segments[name].permission is Permission.PRIVATE:
+        if name is not None and self.state.segments[name].permission == Permission.PRIVATE:
             raise Refused("the conversation is never private")
 
     def generate_index(self, name: str) -> str:
@@ -147,7 +145,7 @@ class Model(Kept):
     ) -> str:
         above = self._folder(parent)
         segment, _, number = index.rpartition("-")
-        if segment != above.segment or self.state.page_record(index) is not None or lifecycle is COLD:
+        if segment != above.segment or self.state.page_record(index) is not None or lifecycle == COLD:
             raise Refused("not a new index of this segment")
         self.counters[segment] = max(self.counters[segment], int(number) + 1)
         page = Page(
@@ -228,7 +226,7 @@ class Model(Kept):
 
     def hide(self, index: str) -> None:
         page = self._attached(index)
-        if self.effective(page) is not ACTIVE:
+        if self.effective(page) != ACTIVE:
             raise Refused("already archived")
         if self.is_root(page) and (self._in_system(page) or page.segment == self.conversation()):
             raise Refused("always shown")
@@ -246,7 +244,7 @@ class Model(Kept):
 
     def recall(self, index: str) -> None:
         page = self.page(index)
-        top = next((p for p in [page, *self.above(page)] if p.lifecycle is COLD), None)
+        top = next((p for p in [page, *self.above(page)] if p.lifecycle == COLD), None)
         if top is None:
             return
         home = self.home(top)
@@ -314,7 +312,7 @@ class Model(Kept):
     def _unpin_what_is_not_shown(self, indices: Iterable[str]) -> None:
         """A document can always be undone: a pin that it set on a page that was not shown before is removed with it."""
         for page in [self.state.pages[index] for index in indices if index in self.state.pages]:
-            if page.pinned and (self.effective(page) is not ACTIVE or page.visibility is not EXPANDED):
+            if page.pinned and (self.effective(page) != ACTIVE or page.visibility != EXPANDED):
                 self._change(page.index, pinned=False)
 
     def _first_operation(self, entry: Entry) -> str:
@@ -392,15 +390,15 @@ class Model(Kept):
     def _judge_page(self, page: Page, live: Iterable[str]) -> None:
         if page.segment not in live:
             raise Refused("a page without a segment")
-        if page.parent is not None and page.lifecycle is not COLD:
+        if page.parent is not None and page.lifecycle != COLD:
             parent = self.state.pages.get(page.parent)
             if parent is None or not parent.folder or parent.segment != page.segment:
                 raise Refused("a page without a folder")
         effective = self.effective(page)
-        if page.pinned and (effective is not ACTIVE or page.visibility is not EXPANDED):
+        if page.pinned and (effective != ACTIVE or page.visibility != EXPANDED):
             raise Refused("a pinned page is shown whole")
         fixed = self._in_system(page) or page.segment == self.conversation()
-        if self.is_root(page) and fixed and page.visibility is HIDDEN:
+        if self.is_root(page) and fixed and page.visibility == HIDDEN:
             raise Refused("this root is always shown")
 
     def _keeps_pins_and_conversation(self, present: State, conversation: str | None) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from quire.model.pages import Mark
 from tests.conversation.model_state import (
     ACTIVE,
     COLD,
@@ -26,8 +25,10 @@ from tests.conversation.model_state import (
     Refused,
     Said,
     State,
+    Turn,
     Unsettled,
 )
+from tests.model_values import Mark
 
 
 class Model(Kept):
@@ -51,8 +52,27 @@ class Model(Kept):
         """Return whether no other message ever arrived here. Messages that a cleanup destroyed count too."""
         return self.counters["usr"] == 1 or not (self.destroyed or any(page.startswith("usr") for page in self.home))
 
-    def add(self, *said: Said) -> int:
-        return self.indices([self.receive(each) for each in said])[-1]
+    def add(self, *said: Said, given: str | None = None) -> int:
+        """Add messages. A message with an id that is in the conversation already is not added again."""
+        turn = self.turn
+        ids: list[str] = []
+        if given is not None:
+            ids = [given, *(f"{given}.{place + 2}" for place in range(len(said) - 1))]
+        elif turn is not None and turn.key:
+            ids = [f"{turn.key}#{turn.added + place + 1}" for place in range(len(said))]
+        numbers = [self._add_once(each, ids[place] if ids else "") for place, each in enumerate(said)]
+        if turn is not None and given is None:
+            turn.added += len(said)
+        return self.indices(numbers)[-1]
+
+    def _add_once(self, said: Said, message_id: str) -> int:
+        number = self.known(message_id) if message_id else None
+        if number is None:
+            count = len(self.messages)
+            number = self.receive(said)
+            if message_id and number >= count:
+                self.ids[number] = message_id
+        return number
 
     def _take_result(self, said: Said) -> int:
         """Add a result to the newest exchange that waits for it, in the conversation if there is one.
@@ -65,6 +85,8 @@ class Model(Kept):
             if said.answers in self.pending(page):
                 number = self._store(said, page.index)
                 self._change(page, numbers=(*page.numbers, number))
+                if page.mark == Mark.COMPRESSED and page.standin:
+                    self._write_anew(page.standin)
                 return number
         for number in (number for page in pages for number in page.numbers):
             if self.messages[number].answers == said.answers:
@@ -272,7 +294,7 @@ class Model(Kept):
                 left |= self._leave(page, pinned_too=pinned_too)
             else:
                 left |= self._stay(page, old, boundary, pinned_too=pinned_too)
-                if page.mark and self.state.pages[page.index].mark is Mark.NONE:
+                if page.mark and self.state.pages[page.index].mark == Mark.NONE:
                     restored |= set(self.state.pages[page.index].numbers)
         for page in [page for page in self.state.pages.values() if page.index in then.pages and not page.mark]:
             self._change(page, closed=then.pages[page.index].closed)
@@ -286,7 +308,7 @@ class Model(Kept):
         return Change(covered=self.indices(sorted(left)), restored=self.indices(sorted(restored)), batch=len(around))
 
     def _leave(self, page: Page, *, pinned_too: bool) -> set[int]:
-        if page.mark is Mark.COMPRESSED:
+        if page.mark == Mark.COMPRESSED:
             self._change(page, mark=Mark.ENDED, standin=None)
         if page.mark:
             return set()
@@ -340,7 +362,58 @@ class Model(Kept):
         else:
             self._put_back([replace(old, pinned=False)], then)
 
+    # Turns
+
+    def begin_turn(self, key: str, *, keep: bool) -> str:
+        """Begin a turn; return how far the turn with its key came."""
+        self.turn = Turn(self.seq, key, keep)
+        known = self.finished.get(key) if key else None
+        if known is None:
+            return "new"
+        counts = self.known(f"{key}#1") is not None
+        if known[0] and (counts or not known[1]):
+            return "finished"
+        return "unfinished" if counts else "new"
+
+    def end_turn(self, *, raised: bool = False, lost: bool = False) -> None:
+        """End the turn. If it raised or another worker took it over, its entries are taken back, or kept."""
+        turn = self.turn
+        assert turn is not None
+        self.turn = None
+        if turn.key and (turn.keep or not (raised or lost)):
+            self.finished[turn.key] = (not (raised or lost), 0 if lost else turn.added)
+        if lost or (raised and not turn.keep):
+            self.do("turn", lambda: None if turn.keep else self._take_back_turn(turn.start), always=lost)
+
+    def _take_back_turn(self, start: int) -> None:
+        """Restore every page and the batches from before the turn. Nothing before a cleanup comes back."""
+        first = max(start, self.horizon)
+        touched: dict[Record, object] = {}
+        early = {record for seq, entry in self.entries.items() if start < seq <= first for record in entry.touched}
+        for seq in sorted(self.entries):
+            if seq > first:
+                touched = {**self.entries[seq].touched, **touched}
+        for (kind, key), old in touched.items():
+            if kind == "batches" and isinstance(old, tuple):
+                self.state.batches = old
+            if kind == "page" and old is None and (now := self.state.pages.get(str(key))) is not None:
+                self._drop(now)
+        pages = [old for old in touched.values() if isinstance(old, Page)]
+        self._put_back([old for old in pages if old.index not in self.state.pages], self.states[first])
+        for old in pages:
+            self._set(old)
+        before = self.states[start].pages
+        for page in [page for page in self.state.pages.values() if ("page", page.index) in early]:
+            if page.index not in before and page.numbers and not page.mark:
+                self._change(page, mark=Mark.ENDED, pinned=False, lifecycle=COLD)
+
     # Pages
+
+    def expand(self, index: str) -> None:
+        self._change(self._page(index), visibility=EXPANDED, lifecycle=ACTIVE)
+
+    def restore(self, index: str) -> None:
+        self._change(self._page(index), lifecycle=ACTIVE)
 
     def _page(self, index: str) -> Page:
         page = self.state.pages.get(index)
@@ -354,7 +427,7 @@ class Model(Kept):
 
     def hide(self, index: str) -> None:
         page = self._page(index)
-        if page.lifecycle is not ACTIVE:
+        if page.lifecycle != ACTIVE:
             raise Refused("archived already")
         self._loose(page)
         self._change(page, visibility=HIDDEN)
@@ -417,7 +490,7 @@ class Model(Kept):
             page = self.state.pages.get(index)
             if page is None and index in present.pages and present.pages[index].pinned:
                 raise Refused("pinned")
-            if page is not None and page.pinned and not (page.lifecycle is ACTIVE and page.visibility is EXPANDED):
+            if page is not None and page.pinned and not (page.lifecycle == ACTIVE and page.visibility == EXPANDED):
                 raise Refused("pinned and not shown")
 
     def _revert(self, pages: Sequence[tuple[str, Page | None]], then: State) -> None:
@@ -520,7 +593,7 @@ class Model(Kept):
         if at is not None:
             fork.rollback(seq)
         fork.seq = fork.horizon = self.seq + 1
-        fork.entries, fork.changed = {}, {}
+        fork.entries, fork.changed, fork.finished, fork.turn = {}, {}, {}, None
         fork.state.batches, fork.state.checkpoints = (), {}
         shown = [number for page in fork.state.pages.values() if page.pinned for number in page.numbers]
         count = max([len([moment for moment in self.arrived if moment <= seq]), *(number + 1 for number in shown)])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
-from quire.model.pages import Lifecycle, Mark, Visibility
+from tests.model_values import Lifecycle, Mark, Visibility
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Page:
 
     @property
     def attached(self) -> bool:
-        return self.lifecycle is not COLD
+        return self.lifecycle != COLD
 
 
 class Batch(NamedTuple):
@@ -125,6 +125,16 @@ class Change(NamedTuple):
     boundary: int | None = None
 
 
+@dataclass
+class Turn:
+    """A turn: the last entry before it, its key, and the number of messages that it added."""
+
+    start: int
+    key: str = ""
+    keep: bool = False
+    added: int = 0
+
+
 class Kept:
     """The whole context."""
 
@@ -133,6 +143,11 @@ class Kept:
         self.messages: list[Said] = []
         self.home: list[str] = []
         self.arrived: list[int] = []
+        self.ids: dict[int, str] = {}
+        """The ids of messages, by their numbers."""
+        self.turn: Turn | None = None
+        self.finished: dict[str, tuple[bool, int]] = {}
+        """The turns with a key that ended: whether they finished, and how many messages they added."""
         self.destroyed: frozenset[int] = frozenset()
         self.counters = {"sys": 1, "usr": 1}
         self.callers: dict[str, tuple[str, ...]] = {}
@@ -146,14 +161,14 @@ class Kept:
 
     # All or nothing
 
-    def do(self, operation: str, action: Callable[[], T], undoes: int | None = None) -> T:
-        """Run one operation completely or not at all, and add an entry if it changed anything."""
+    def do(self, operation: str, action: Callable[[], T], undoes: int | None = None, *, always: bool = False) -> T:
+        """Run one operation completely or not at all, and add an entry if it changed anything, or `always`."""
         with self.all_or_nothing():
             before, destroyed = self.state.copy(), self.destroyed
             result = action()
         old, new = before.records(), self.state.records()
         touched = {key: old.get(key) for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
-        if touched or destroyed != self.destroyed:
+        if touched or always or destroyed != self.destroyed:
             self.seq += 1
             previous = {record: self.changed.get(record, 0) for record in touched}
             self.entries[self.seq] = Entry(operation, touched, undoes, previous)
@@ -199,6 +214,14 @@ class Kept:
 
     def page_of(self, number: int) -> Page | None:
         return self.state.pages.get(self.home[number])
+
+    def known(self, message_id: str) -> int | None:
+        """Return the message of the conversation with an id."""
+        for number in reversed([number for number, known in self.ids.items() if known == message_id]):
+            page = None if number in self.destroyed else self.page_of(number)
+            if page is not None and not page.mark and number in page.numbers:
+                return number
+        return None
 
     def mark_of(self, number: int) -> Mark:
         page = self.page_of(number)

@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from hypothesis.strategies import SearchStrategy
 
 from quire import Context
+from quire.errors import LeaseLost
 from tests.conversation.model_state import Change, Refused, Said
 from tests.conversation.sidebyside import SideBySide, call_form, change, provider_form
 from tests.machines import run_machine
@@ -32,12 +33,16 @@ calls = st.lists(st.sampled_from(CALLS), min_size=1, max_size=3, unique=True).ma
 names = st.sampled_from((None, None, "rules"))
 summaries = st.sampled_from((None, None, "They talked."))
 
-TALK = ("user", "assistant", "calls", "result") * 2 + ("late system", "several", "prompt", "close")
+TALK = ("user", "assistant", "calls", "result") * 2 + ("late system", "several", "prompt", "close", "with id")
 EDIT = ("insert", "delete", "delete", "replace", "replace", "half", "compress", "compress")
 BATCH = ("start", "start", "end", "commit")
-PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall")
+PAGE = ("hide", "pin", "unpin", "cold", "hot", "recall", "recall", "expand", "expand", "restore")
 INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, *PAGE, "undo", "undo", "rollback", "checkpoint", "modify", "temporary")
 """The operations in a temporary block."""
+TURN = (*TALK, *TALK, *EDIT, *BATCH, *PAGE, "undo", "rollback", "checkpoint", "modify", "cleanup")
+"""The operations in a turn."""
+KEYS = ("", "r1", "r1", "r2")
+ENDS = ("end", "end", "raise", "raise", "lose")
 
 
 class Machine(SideBySide):
@@ -101,7 +106,14 @@ class Machine(SideBySide):
         """Run a temporary block."""
         self._do("temporary", data.draw)
 
-    @rule(data=st.data(), what=st.sampled_from(("cleanup", "refresh", "reopen", "fork", "fork", "turn", "turn")))
+    @rule(data=st.data())
+    def work(self, data: st.DataObject) -> None:
+        """Run a turn, which ends, raises, or loses its lease."""
+        self._lease(data.draw)
+
+    @rule(
+        data=st.data(), what=st.sampled_from(("cleanup", "refresh", "as of", "reopen", "fork", "fork", "turn", "turn"))
+    )
     def around(self, data: st.DataObject, what: str) -> None:
         """Change a whole context."""
         self._do(what, data.draw)
@@ -184,6 +196,14 @@ class Machine(SideBySide):
     def _calls(self, draw: Draw[Any]) -> None:
         said = Said("assistant", self._text("Looked") if draw(st.booleans()) else None, draw(calls))
         self._add(said, lambda context: context.assistant(said.content, [call_form(call) for call in said.calls]))
+
+    def _with_id(self, draw: Draw[Any]) -> None:
+        """Add messages with an id, some of which are in the conversation already."""
+        said = [self._any_message(draw) for _ in range(draw(st.sampled_from((1, 1, 2))))]
+        given = draw(st.sampled_from(("a", "b", "a.2", "r1#1")))
+        wanted = lambda: self.model.add(*said, given=given)  # noqa: E731
+        operation = said[0].role if len(said) == 1 else "add"
+        self.step(operation, wanted, lambda c: c.add([provider_form(s) for s in said], id=given), said, given)
 
     def _late_system(self, draw: Draw[Any]) -> None:
         said = Said("system", self._text("Noted"))
@@ -321,7 +341,44 @@ class Machine(SideBySide):
                 self._do(what, draw)
         note("} temporary")
 
+    def _lease(self, draw: Draw[Any]) -> None:
+        """Run a turn with some operations."""
+        key, keep, end = draw(st.sampled_from(KEYS)), draw(st.booleans()), draw(st.sampled_from(ENDS))
+        inside = draw(st.lists(st.sampled_from(TURN), max_size=5))
+        note(f"turn {{ key={key!r}, keep={keep}, {end}")
+        if end == "lose":
+            self._lost_turn(draw, key, keep, inside)
+        else:
+            with self.in_turn(key, keep=keep, raising=end == "raise"):
+                for what in inside:
+                    self._do(what, draw)
+        note("} turn")
+
+    def _lost_turn(self, draw: Draw[Any], key: str, keep: bool, inside: list[str]) -> None:
+        contexts = self.contexts
+        self.model.begin_turn(key, keep=keep)
+        turns = [context.turn(key or None, wait=0, keep=keep) for context in contexts]
+        for turn in turns:
+            turn.__enter__()
+        for what in inside:
+            self._do(what, draw)
+        self.lose_turn(Said("user", self._text("Another asked")))
+        for turn in turns:
+            with pytest.raises(LeaseLost):
+                turn.__exit__(None, None, None)
+        for context in contexts:
+            context.refresh()
+        self.compare()
+
     # Pages
+
+    def _expand(self, draw: Draw[Any]) -> None:
+        index = self._page_index(draw, "loose")
+        self.step("expand", lambda: self.model.expand(index), lambda c: c.pages.expand(index), index)
+
+    def _restore(self, draw: Draw[Any]) -> None:
+        index = self._page_index(draw, "loose")
+        self.step("restore", lambda: self.model.restore(index), lambda c: c.pages.restore(index), index)
 
     def _hide(self, draw: Draw[Any]) -> None:
         index = self._page_index(draw, "loose")
@@ -387,13 +444,25 @@ class Machine(SideBySide):
             return str(draw(st.sampled_from((*model.state.checkpoints.values(), "never"))))
         return int(model.seq - draw(numbers) % (model.seq - model.horizon + 2))
 
+    def _as_of(self, draw: Draw[Any]) -> None:
+        """Read an earlier state: it is what a rollback would leave, and nothing changes."""
+        to = self._moment(draw)
+        then = self.model.fork(None)
+        then.take_over(self.model._saved())
+
+        def wanted() -> list[str | None]:
+            then.rollback(to)
+            return [then.messages[number].content for number in then.in_place()]
+
+        self.act("as_of", wanted, lambda c: [m.content for m in c.as_of(to).messages()], to)
+
     # Whole contexts
 
     def _cleanup(self, draw: Draw[Any]) -> None:
         self.step("cleanup", self.model.cleanup, lambda c: dict(c.conversation.cleanup().renumbered))
 
     def _refresh(self, draw: Draw[Any]) -> None:
-        assert [context.refresh() for context in self.contexts] == [False] * 3
+        assert [context.refresh() for context in self.contexts] == [False] * len(self.kinds)
         self.compare()
 
     def _reopen(self, draw: Draw[Any]) -> None:
@@ -446,7 +515,7 @@ def _compress(indices: list[int], text: str | None) -> Callable[[Context], Chang
 
 def test_the_same_talk_gives_the_same_state_everywhere(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
-    run_machine(Machine, examples=2_000 if long else 6, steps=80 if long else 40, derandomize=not long)
+    run_machine(Machine, examples=200 if long else 3, steps=100 if long else 30, derandomize=not long)
 
 
 class PostgresMachine(Machine):

@@ -1,7 +1,10 @@
 """Single bugs that the state machine of `test_machine.py` found."""
 
+from typing import Any
+
 import pytest
 
+import quire
 from quire import InvalidOperation, Lifecycle
 from tests.talks import calling, new_talk, said, texts
 
@@ -125,3 +128,20 @@ def test_an_item_after_a_late_system_message_starts_anew() -> None:
     ctx.add({"role": "system", "content": "Be quick."})
     ctx.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
     assert [message.role for message in ctx.messages()] == ["user", "assistant", "system", "assistant"]
+
+
+def test_a_replaced_message_that_is_taken_back_gives_the_page_its_old_name() -> None:
+    def call(text: str) -> dict[str, Any]:
+        calls = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+        return {"role": "assistant", "content": text, "tool_calls": calls}
+
+    ctx = quire.open("memory:")
+    ctx.add([{"role": "user", "content": "q"}, call("Looked"), {"role": "user", "content": "next"}])
+    with ctx.temporary():
+        ctx.conversation.replace([1], [call("Secret")])
+    assert ctx.pages.get_page("usr-2").name == "Looked"
+    ctx.conversation.batch_start()
+    ctx.conversation.replace([1], [call("Secret")])
+    ctx.pages.update_page("usr-2", name="Given")
+    ctx.conversation.batch_end(0)
+    assert ctx.pages.get_page("usr-2").name == "Given"

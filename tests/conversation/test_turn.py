@@ -164,6 +164,17 @@ def test_a_failed_turn_ends_if_what_it_changed_has_no_place_any_more(library: Li
         assert other.pages.get_page(leaf).parent == "mem-0"
 
 
+def test_a_result_that_is_stored_already_can_arrive_again_in_a_turn(library: Library) -> None:
+    with library.open("talk") as ctx:
+        ctx.assistant("", [ToolCall("c", "look", "{}")])
+        ctx.tool_result("c", "found")
+        assert ctx.tool_result("c", "found", id="a") == 1
+        with ctx.turn("r1"):
+            assert ctx.tool_result("c", "found") == 1
+            assert ctx.user("Next") == 2
+        assert ctx.check() == []
+
+
 def test_kept_entries_stay_and_the_same_key_resumes(library: Library) -> None:
     with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1", keep=True) as ctx:
         ctx.user("Hello")

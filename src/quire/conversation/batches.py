@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from quire.conversation.arrivals import store_marked
 from quire.core.engine import Engine, Transaction
 from quire.core.entries import read_entries
-from quire.core.exchanges import exchange_fields
+from quire.core.exchanges import exchange_fields, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, segment_number
@@ -218,8 +218,10 @@ def _restore_messages(plan: Plan, page: PageRecord, boundary: int, old: PageReco
     if all(number < boundary for number in page.header.numbers):
         return page
     then = old if isinstance(old, PageRecord) and old.header.numbers[0] < boundary else page
-    held = then.header.numbers
-    return plan.change(page, **exchange_fields(plan, [number for number in held if number < boundary]))
+    fields = exchange_fields(plan, [number for number in then.header.numbers if number < boundary])
+    if not has_given_name(page, plan.message(page.header.numbers[0]).message):
+        fields["name"] = then.header.name
+    return plan.change(page, **fields)
 
 
 def _restore_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:

@@ -457,7 +457,7 @@ def _receive_all(
         number = arrivals.receive(plan, message)
         if sent is not None:
             plan.set_sent(number, sent)
-        if ids:
+        if ids and number in plan.messages:  # a result that was stored before is not a new message
             plan.set_id(number, ids[place])
     return plan.message_index(number)
 
