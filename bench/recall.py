@@ -188,7 +188,7 @@ def _room(budget: int, question: str) -> int:
 
 
 def _laid_out(dialogue: Dialogue, scores: Sequence[float], room: int) -> str:
-    return RankedMemories(dialogue.turns, scores, [""] * len(scores)).lay_out(room, COUNT).text
+    return RankedMemories(dialogue.turns, scores, str).lay_out(room, COUNT).text
 
 
 def _recency(dialogue: Dialogue, budget: int) -> Callable[[str], str]:

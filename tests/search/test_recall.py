@@ -201,10 +201,10 @@ def test_likeness_speaks_for_an_exchange_and_its_neighbours() -> None:
         ctx.user(text)
     state = ctx.pages._engine.current()
     given = find_memories(state, "z", all_segments(state))
-    alone, around = (give(given) for give in likeness_functions(state, "zz", letters))
+    alone, around = (give(given) for give in likeness_functions(state, "zz", given, letters))
     assert alone[1] > 0.8
     assert [alone[n] for n in (0, 2, 3, 4)] == [0.0] * 4
     assert around[0] > 0 < around[2]
     assert around[4] == 0
-    assert likeness_functions(state, "zz", None) == []
+    assert likeness_functions(state, "zz", given, None) == []
     assert get_vectors("zz", state.storage, state.context, letters)[0].rows([]).shape[0] == 0

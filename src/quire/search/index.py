@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from quire.storage.base import MAX_KEY, Storage
 from quire.storage.search_protocol import (
+    FIELDS,
     Amount,
     Blocks,
     Document,
@@ -98,6 +99,7 @@ class LayeredIndex:
 
 
 _Places = tuple[Sequence[int], ...]
+_NOWHERE: _Places = ((),) * len(FIELDS)
 
 
 class _Sought(NamedTuple):
@@ -129,6 +131,8 @@ class MemoryIndex:
         with self._lock:
             found = 0
             sought = self._sought(phrase)
+            if not sought.before and len(sought.ends) == 1 and self._is_covered(spans):
+                return min(len(self._holding[next(iter(sought.ends))]), most)
             for key in self._holders(sought):
                 if _within(key, spans) and any(self.places(key, sought)):
                     found += 1
@@ -169,6 +173,11 @@ class MemoryIndex:
             self._unsorted: list[str] = []
             self._holding: list[set[int]] = []  # by the number of a term
             self._documents: dict[int, tuple[array[int], ...]] = {}
+            self._first, self._last = MAX_KEY, 0
+
+    def _is_covered(self, spans: Sequence[Span]) -> bool:
+        """Return whether one of the spans has all documents."""
+        return any(first <= self._first and self._last <= last for first, last in spans)
 
     def _add(self, document: Document) -> None:
         fields = tuple(array("I", map(self._number, field)) for field in document.fields)
@@ -176,6 +185,7 @@ class MemoryIndex:
         for number in {number for field in fields for number in field}:
             self._holding[number].add(document.key)
         self._sizes.put(document.key, len(document.body))
+        self._first, self._last = min(self._first, document.key), max(self._last, document.key)
 
     def _remove(self, key: int) -> None:
         fields = self._documents.pop(key, None)
@@ -223,13 +233,14 @@ class MemoryIndex:
 
     def _matches(self, every: Sequence[_Sought], some: Sequence[_Sought], spans: Sequence[Span]) -> Iterator[int]:
         holders = [self._holders(sought) for sought in every]
+        single = set[int]().union(*(self._holders(sought) for sought in some if not sought.before))
         if some:
-            holders.append(set().union(*(self._holders(sought) for sought in some)))
+            holders.append(single.union(*(self._holders(sought) for sought in some if sought.before)))
         for key in set.intersection(*sorted(holders, key=len)) if holders else ():
             if (
                 _within(key, spans)
                 and all(not sought.before or any(self.places(key, sought)) for sought in every)
-                and (not some or any(any(self.places(key, sought)) for sought in some))
+                and (not some or key in single or any(any(self.places(key, sought)) for sought in some))
             ):
                 yield key
 
@@ -239,6 +250,8 @@ class MemoryIndex:
         before, ends = sought
         if not before and len(ends) == 1:
             (number,) = ends
+            if key not in self._holding[number]:
+                return _NOWHERE
             return tuple(range(field.count(number)) for field in fields)
         return tuple(list(_rows(field, before, ends)) for field in fields)
 

@@ -12,6 +12,7 @@ On long dialogues, adding normalized scores kept more evidence than reciprocal r
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
+from itertools import accumulate, chain
 from math import exp
 from typing import NamedTuple
 
@@ -52,8 +53,8 @@ class Weights(NamedTuple):
 WITH_WORDS = Weights(near=0.2, next=0.1, speaker=0.8, feedback=0.1)
 WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.5, feedback=0.2)
 
-WordHits = Mapping[str, int]
-"""The number of times an exchange contains each word of the question."""
+WordHits = Mapping[int, int]
+"""The number of times each exchange contains a word, by its place among all."""
 WordWeights = Mapping[str, float]
 
 
@@ -100,19 +101,18 @@ def score_memories(
     words: WordCache,
     likeness: Sequence[Likeness] = (),
     room: int = _MUCH_ROOM,
-) -> tuple[list[float], list[str], bool]:
-    """Return the score of every memory, the main reason for it, and whether the question is clear.
+) -> tuple[list[float], Callable[[int], str], bool]:
+    """Return the score of every memory, a function for the main reason of each, and whether the question is clear.
 
     `room` are the tokens for memories: in little room, the speaker counts less than the words.
     """
     weights = WITH_VECTORS if likeness else WITH_WORDS
     weights = weights._replace(speaker=weights.speaker * min(1.0, 0.3 + room / _MUCH_ROOM))
     scorer = _Scorer(question, memories, words, likeness, weights)
-    asked = dict.fromkeys(question.words, 1.0)
-    scores = scorer.score(asked)
+    scores = scorer.score(dict.fromkeys(question.words, 1.0))
     further = scorer.feedback(scores)
     is_clear = scorer.is_clear(scores)
-    return scorer.score(asked | further) if further else scores, scorer.reasons(), is_clear
+    return scorer.score(further) if further else scores, scorer.reason, is_clear
 
 
 class _Scorer:
@@ -134,26 +134,42 @@ class _Scorer:
         self._sizes = [size for _, size in counted]
         self._groups = _sessions(memories)
         self._neighbours = _Neighbours(memories, self._groups)
-        self._sessions: dict[int, list[int]] = {}
-        for number, group in enumerate(self._groups):
-            self._sessions.setdefault(group, []).append(number)
+        before = [0, *accumulate(self._sizes)]
+        threes = [before[unit.stop] - before[unit.start] for unit in self._neighbours.threes]
+        sessions: dict[int, int] = {}
+        for group, size in zip(self._groups, self._sizes, strict=True):
+            sessions[group] = sessions.get(group, 0) + size
+        self._one = _Level(dict(enumerate(self._sizes)))
+        self._three = _Level(dict(enumerate(threes)))
+        self._session = _Level(sessions)
+        self._asked = {word: self._find(word) for word in question.words}
         self._like = [0.0] * len(memories)
         for give in likeness:
             pairs = zip(give(memories), memories, strict=True)
             # an echo resembles the question only through the pages it quotes
             values = _normalize([0.0 if memory.echo else value for value, memory in pairs])
             self._like = [total + value for total, value in zip(self._like, values, strict=True)]
-        self._bonus = [self._bonus_of(memory) for memory in memories]
+        has_bonus = question.speakers or question.roles or question.months
+        self._bonus = [self._bonus_of(memory) for memory in memories] if has_bonus else [0.0] * len(memories)
 
     def score(self, weights: WordWeights) -> list[float]:
-        """Return the score of every memory for weighted words."""
-        hits = self._hits(weights)
-        sizes, groups = self._sizes, self._groups
-        one = _normalize(_bm25(hits, sizes, weights))
-        three = _normalize(_bm25(*_combine(self._neighbours.threes(), hits, sizes), weights))
-        sessions = _normalize(_bm25(*_combine(self._sessions.values(), hits, sizes), weights))
-        session = dict(zip(self._sessions, sessions, strict=True))
-        total = [one[n] + three[n] + SESSION * session[groups[n]] + self._like[n] for n in range(len(groups))]
+        """Return the score of every memory for weighted words, and for all words that were scored before."""
+        groups, threes = self._groups, self._neighbours.threes
+        for word, weight in weights.items():
+            found = self._asked.get(word) or self._find(word)
+            three: dict[int, int] = {}
+            session: dict[int, int] = {}
+            for n, times in found.items():
+                for unit in threes[n]:
+                    three[unit] = three.get(unit, 0) + times
+                session[groups[n]] = session.get(groups[n], 0) + times
+            for level, hits in ((self._one, found), (self._three, three), (self._session, session)):
+                level.add(hits, weight)
+        one, three_of, session_of = self._one.scores(), self._three.scores(), self._session.scores(SESSION)
+        total = [
+            like + one.get(n, 0.0) + three_of.get(n, 0.0) + session_of.get(group, 0.0)
+            for n, (like, group) in enumerate(zip(self._like, groups, strict=True))
+        ]
         if not any(total):
             return total
         shared = self._neighbours.share(total, self._weights.near, self._weights.next)
@@ -172,7 +188,8 @@ class _Scorer:
             for word, times in self._words[n].items():
                 if word not in unwanted:
                     worth[word] = worth.get(word, 0.0) + weight * times
-        holding = Counter(word for words in self._words for word in words if word in worth)
+        is_word = worth.__contains__
+        holding = Counter(chain.from_iterable(filter(is_word, words) for words in self._words))
         worth = {word: value * idf(holding[word], len(self._words)) for word, value in worth.items()}
         most = nlargest(_MAX_FEEDBACK, worth, key=lambda word: (worth[word], word))
         scale = self._weights.feedback / worth[most[0]] if most and worth[most[0]] > 0 else 0.0
@@ -183,25 +200,26 @@ class _Scorer:
         question = self._question
         if question.speakers or question.months:
             return True
-        hits = self._hits(dict.fromkeys(question.words, 1.0))
-        holding = Counter(word for found in hits for word in found)
-        best = nlargest(3, range(len(hits)), key=lambda n: (scores[n], -n))
-        rarity = sum(idf(holding[word], len(hits)) for n in best for word in hits[n])
+        best = nlargest(3, range(len(scores)), key=lambda n: (scores[n], -n))
+        rarity = sum(idf(len(found), len(scores)) * (n in found) for found in self._asked.values() for n in best)
         if len(question.words) < 2:
             return False
         return rarity >= (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
 
-    def reasons(self) -> list[str]:
-        """Return the main reason of every memory."""
-        hits = self._hits(dict.fromkeys(self._question.words, 1.0))
-        return [_reason(found, like, bonus) for found, like, bonus in zip(hits, self._like, self._bonus, strict=True)]
+    def reason(self, n: int) -> str:
+        """Return the main reason of a memory."""
+        words = [word for word, found in self._asked.items() if n in found]
+        if words:
+            return f"it has {', '.join(_join_pairs(words))}"
+        if self._like[n] > 1:
+            return "it is like the question"
+        if self._bonus[n]:
+            return "the question names its speaker or its month"
+        return "it is next to what answers the question"
 
-    def _hits(self, weights: WordWeights) -> list[WordHits]:
-        none: WordHits = {}
-        is_without = weights.keys().isdisjoint  # most have no hit
-        return [
-            none if is_without(held) else {word: held[word] for word in weights if word in held} for held in self._words
-        ]
+    def _find(self, word: str) -> WordHits:
+        """Return how often each memory contains a word, without the memories that do not."""
+        return {n: held[word] for n, held in enumerate(self._words) if word in held}
 
     def _bonus_of(self, memory: Memory) -> float:
         if memory.place < 0 or memory.echo:
@@ -225,37 +243,26 @@ def _date_bonus(when: int, months: Iterable[tuple[int, int]]) -> float:
     return best
 
 
-def _bm25(hits: Sequence[WordHits], lengths: Sequence[int], weights: WordWeights) -> list[float]:
-    """Return the BM25 scores of exchanges or groups of them, from their word hits and their lengths in words."""
-    average = max(sum(lengths) / len(lengths), 1.0) if lengths else 1.0
-    holding = Counter(word for found in hits for word in found)
-    worth = {word: weights[word] * idf(n, len(hits)) * (K1 + 1) for word, n in holding.items()}
-    scores = [0.0] * len(hits)
-    for number, found in enumerate(hits):
-        if found:  # most have no hit
-            norm = K1 * (1 - B + B * lengths[number] / average)
-            scores[number] = sum(worth[word] * times / (times + norm) for word, times in found.items())
-    return scores
+class _Level:
+    """The BM25 scores of units: exchanges, or groups of them. `sizes` are the numbers of words in all units."""
 
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        self._count = len(sizes)
+        flat, slope = K1 * (1 - B), K1 * B / max(sum(sizes.values()) / max(len(sizes), 1), 1.0)
+        self._norms = {unit: flat + slope * size for unit, size in sizes.items()}
+        self._scores: dict[int, float] = {}
 
-def _combine(
-    units: Iterable[Sequence[int]], hits: Sequence[WordHits], sizes: Sequence[int]
-) -> tuple[list[WordHits], list[int]]:
-    """Return the word hits and the lengths of groups of exchanges."""
-    combined, lengths = list[WordHits](), list[int]()
-    for unit in units:
-        found = [hits[n] for n in unit if hits[n]]
-        combined.append(_sum(found) if len(found) > 1 else found[0] if found else {})
-        lengths.append(sum([sizes[n] for n in unit]))
-    return combined, lengths
+    def add(self, hits: WordHits, weight: float) -> None:
+        """Add the scores for one word."""
+        worth = weight * idf(len(hits), self._count) * (K1 + 1)
+        scores, norms = self._scores, self._norms
+        for unit, times in hits.items():
+            scores[unit] = scores.get(unit, 0.0) + worth * times / (times + norms[unit])
 
-
-def _sum(found: Sequence[WordHits]) -> WordHits:
-    total = dict(found[0])
-    for hits in found[1:]:
-        for word, times in hits.items():
-            total[word] = total.get(word, 0) + times
-    return total
+    def scores(self, weight: float = 1.0) -> dict[int, float]:
+        """Return the scores of the units with hits, so that the best has this weight."""
+        best = max(self._scores.values(), default=0.0)
+        return {unit: score * weight / best for unit, score in self._scores.items()} if best > 0 else {}
 
 
 def _normalize(scores: Sequence[float]) -> list[float]:
@@ -289,11 +296,9 @@ class _Neighbours:
         places = [memory.place for memory in memories]
         self._count = len(memories)
         self._next = {step: self._find(step, places, groups) for step in (1, 2)}
-
-    def threes(self) -> list[list[int]]:
-        """Return each exchange with those before and after it."""
-        near = self._next[1]
-        return [[*([n - 1] if n and near[n - 1] else ()), n, *([n + 1] if near[n] else ())] for n in range(self._count)]
+        near = [*self._next[1], False]  # near[-1] is False
+        self.threes = [range(n - near[n - 1], n + near[n] + 1) for n in range(len(memories))]
+        """Each exchange with those before and after it."""
 
     def share(self, total: Sequence[float], near_share: float, next_share: float) -> list[float]:
         """Return the scores with the shares that neighbours and their neighbours give."""
@@ -313,16 +318,6 @@ class _Neighbours:
         pairs = zip(places, places[step:], groups, groups[step:], strict=False)
         later = [one == other and abs(there - here) == step for here, there, one, other in pairs]
         return later + [False] * (len(places) - len(later))
-
-
-def _reason(hits: WordHits, like: float, bonus: float) -> str:
-    if hits:
-        return f"it has {', '.join(_join_pairs(hits))}"
-    if like > 1:
-        return "it is like the question"
-    if bonus:
-        return "the question names its speaker or its month"
-    return "it is next to what answers the question"
 
 
 def _join_pairs(words: Iterable[str]) -> list[str]:

@@ -113,6 +113,8 @@ def make_scorer(
     return score
 
 
+MAX_SCORED = 1_000
+"""The number of pages that a search for some words scores, if not all words are that common."""
 _MAX_TERMS = 96
 _MAX_DISTINCTIVE = 24
 _WIDER = 4
@@ -168,6 +170,42 @@ def rank(
         return _merge(found, similar if late else similar[:wide], is_strict=is_strict)
 
     return [*merge(late=False)[:limit], *map(demote, merge(late=True))]
+
+
+def rank_partial(
+    index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int, behind: Collection[int] = ()
+) -> list[int]:
+    """Return the keys of the best pages with some words of a query or other forms of them, as `rank` does.
+
+    Words are taken from the rarest on, until they occur on `MAX_SCORED` pages. If even the rarest occurs on more pages,
+    only the newest pages are considered. So the cost does not grow with the number of pages.
+    """
+    if not query.clauses or not within:
+        return []
+    weights = Weights(index, spans)
+    terms = (term for clause in query.clauses for phrase in (clause.phrase, *clause.forms) for term in _terms(phrase))
+    order = sorted(distinctive_terms(weights, list(dict.fromkeys(terms))), key=weights.count)
+    if not order:
+        return []
+    counts = [weights.count(term) for term in order]
+    split = next((n for n in range(1, len(order)) if sum(counts[: n + 1]) > MAX_SCORED), len(order))
+    if counts[0] > MAX_SCORED:
+        within = _newest(index.sizes(), within, MAX_SCORED / counts[0])
+    wanted = IndexQuery((), tuple(order[:split]), tuple(order[split:]))
+    again = [0.0] * split if wanted.also else []
+    worth = make_scorer([*again, *map(weights.of, order)], index.sizes(), weights.average)
+    return [key for _, key in index.best(wanted, within, _demote(worth, behind), limit)]
+
+
+def _newest(sizes: Blocks, within: Sequence[Span], share: float) -> list[Span]:
+    """Return the spans of the newest pages: this share of the blocks of each span."""
+    found: list[Span] = []
+    for first, last in within:
+        blocks = sorted(number for number in sizes if first >> 9 <= number <= last >> 9)
+        if blocks:
+            start = blocks[min(int(len(blocks) * (1 - share)), len(blocks) - 1)]
+            found.append((max(first, start << 9), last))
+    return found
 
 
 def demote(entry: RankedPage) -> RankedPage:

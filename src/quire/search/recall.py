@@ -9,27 +9,28 @@ once a day and the speaker before every line: tokens spent on framing are eviden
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.records import PageRecord, segment_number
+from quire.core.records import Gone, PageRecord, segment_number
 from quire.core.state import State
 from quire.model.clock import to_datetime
 from quire.model.look_alikes import plain_letters
 from quire.model.messages import ROLES, Message
 from quire.model.pages import Form
 from quire.model.text import collapse_whitespace, hang_lines
-from quire.search.indexing import query_index, read_page
+from quire.search.indexing import query_index
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import CLOSE, OPEN, is_searchable, make_snippet, read_body
 from quire.search.query import Query, Question, Scope, make_clause
-from quire.search.rank import rank
+from quire.search.rank import rank_partial
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
@@ -57,6 +58,7 @@ _FEW = 16
 _SAMPLE = 100
 """The number of exchanges that are taken from a long conversation to know how common a word is."""
 _MAX_LINES = 2_000
+_DAY = 86_400_000
 _MIN_ROOM = 12
 """With fewer tokens left, no further line is tried."""
 _ROLE_LETTERS = frozenset(map(plain_letters, ROLES))
@@ -80,35 +82,140 @@ class RecallText(Struct, frozen=True):
     tokens: int = 0
 
 
-_words: "WeakKeyDictionary[State, WordCache]" = WeakKeyDictionary()
-_memories: "WeakKeyDictionary[State, OrderedDict[int, tuple[object, Memory]]]" = WeakKeyDictionary()
+_caches: "WeakKeyDictionary[State, _MemoryCache]" = WeakKeyDictionary()
 
 
 # Candidates
 
 
+class _MemoryCache:
+    """The exchanges that were read from a state, with their words. An exchange is read again when it changes."""
+
+    def __init__(self) -> None:
+        self.words = WordCache()
+        self._memories: dict[int, tuple[tuple[int, ...], Memory]] = {}
+        self._keys: dict[int, int] = {}
+        """The page of each message in an exchange."""
+        self._version: tuple[bytes, int, frozenset[int]] = b"", 0, frozenset()
+        self._segments = frozenset[str]()
+        self._is_complete = False
+
+    def follow(self, state: State, scope: Scope) -> "_MemoryCache":
+        """Forget the exchanges that changed since the last question."""
+        identity, version, segments = self._version
+        same = (identity, segments) == (state.head.identity, scope.segments)
+        changed = state.pages_changed_since(version) if same else None
+        if changed is None or len(self._memories) > _MAX_CACHED:
+            self._memories.clear()
+            self._keys.clear()
+            self.words = WordCache()
+            self._is_complete, changed = False, []
+        self._version = state.head.identity, state.version, scope.segments
+        self._segments = segment_ids(state, scope)
+        for key in changed:
+            for number in self._memories.pop(key, ((), None))[0]:
+                self._keys.pop(number, None)
+            if self._is_complete and segment_number(key) == state.conversation():
+                self._read(state, state.page(key))
+        return self
+
+    def all(self, state: State, conversation: int) -> list[Memory]:
+        """Return all exchanges of a conversation."""
+        if not self._is_complete:
+            for page in state.segment_pages(conversation):
+                self._read(state, page)
+            self._is_complete = True
+        return _in_order(self._memories.values())
+
+    def around(self, state: State, keys: Iterable[int], numbers: Iterable[int]) -> list[Memory]:
+        """Return the exchanges with these pages and their neighbours, and those with these messages."""
+        wanted = set(numbers)
+        for key in keys:
+            if key not in self._memories:
+                self._read(state, state.page(key))
+            found = self._memories[key][0] if key in self._memories else (0,)
+            wanted.update(range(max(found[0] - _NEIGHBOURS, 0), min(found[-1] + 1 + _NEIGHBOURS, state.next_message)))
+        for page in _pages_of(state, wanted - self._keys.keys()):
+            self._read(state, page)
+        return _in_order(self._memories[key] for key in {self._keys[n] for n in wanted if n in self._keys})
+
+    def _read(self, state: State, page: PageRecord | Gone | None) -> None:
+        """Read the exchange of a page, if it is one."""
+        if not isinstance(page, PageRecord) or not page.header.numbers or not is_searchable(page):
+            return
+        numbers = page.header.numbers
+        messages = [state.message(number).message for number in numbers]
+        echo = is_echo(messages, self._segments)
+        first, *others = [message for message in messages if message.text] or messages[:1]
+        text = first.text
+        if others:  # call results; only their speakers begin at the margin of the text
+            lines = [text, *(f"{_speaker_label(other)}: {other.text}" for other in others)]
+            text = "\n".join(map(hang_lines, lines))
+        memory = Memory(
+            page.key,
+            0,
+            page.header.created,
+            _speaker_label(first),
+            "" if echo else text,
+            echo,
+            has_results=bool(others),
+            role=first.role,
+        )
+        self._memories[page.key] = numbers, memory
+        self._keys.update(dict.fromkeys(numbers, page.key))
+
+
+def _in_order(exchanges: Iterable[tuple[tuple[int, ...], Memory]]) -> list[Memory]:
+    """Return exchanges in the order of their messages, with their places."""
+    found: list[Memory] = []
+    place, last_number = -1, -2
+    for numbers, memory in sorted(exchanges, key=itemgetter(0)):
+        place += 1 if numbers[0] == last_number + 1 else 2  # 2: a gap, so they are not neighbours
+        last_number = numbers[-1]
+        found.append(memory if memory.place == place else replace(memory, place=place))
+    return found
+
+
 def word_cache_of(state: State) -> WordCache:
     """Return the word cache of a state."""
-    return _words.setdefault(state, WordCache())
+    return _caches.setdefault(state, _MemoryCache()).words
 
 
 def find_memories(state: State, question: str, scope: Scope, embedder: Embedder | None = None) -> list[Memory]:
     """Return the candidates for a question in a viewer's scope. With an embedder, they also come from vectors."""
     conversation = state.conversation()
     memories: list[Memory] = []
-    if conversation is not None and conversation in scope.segments:
-        memories += _exchanges(state, question, scope, conversation, embedder)
+    cache = _caches.setdefault(state, _MemoryCache()).follow(state, scope)
     others = Scope(scope.segments - {conversation} if conversation is not None else scope.segments)
-    for page in _search(state, question, scope, others, _MAX_OTHERS):
+    wanted = [(others, _MAX_OTHERS)]
+    is_long = state.next_message > MAX_WHOLE
+    if conversation is not None and conversation in scope.segments:
+        if is_long:
+            wanted.append((Scope(frozenset({conversation})), _MAX_FOUND))
+        else:
+            memories += cache.all(state, conversation)
+    pages, *found = _search(state, question, scope, wanted, embedder)
+    if found:
+        memories += cache.around(state, found[0], range(0, state.next_message, max(state.next_message // _SAMPLE, 1)))
+    for key in pages:
+        page = state.page(key)
+        if not isinstance(page, PageRecord) or not is_searchable(page):
+            continue
         if not page.header.folder and not page.header.pinned and page.header.form is Form.TEXT and page.header.body:
             text = read_body(state.storage, state.context, state.mark, page.header)
             memories.append(Memory(page.key, -1, page.header.created, page.header.name, text))
     return memories
 
 
-def likeness_functions(state: State, question: str, embedder: Embedder | None) -> list[Likeness]:
-    """Return functions that compare exchanges with the question, alone and with neighbours; [] without an embedder."""
-    found = try_vectors(question, state.storage, state.context, embedder)
+def likeness_functions(
+    state: State, question: str, memories: Iterable[Memory], embedder: Embedder | None
+) -> list[Likeness]:
+    """Return functions that compare exchanges with the question, alone and with neighbours; [] without an embedder.
+
+    The names of the speakers of `memories` are not compared.
+    """
+    text = parse_question(question, memories).embedded if embedder else ""
+    found = try_vectors(text, state.storage, state.context, embedder)
     if found is None:
         return []
     vectors, vector = found
@@ -123,80 +230,36 @@ def likeness_functions(state: State, question: str, embedder: Embedder | None) -
     return [alone, with_neighbours]
 
 
-def _exchanges(
-    state: State, question: str, scope: Scope, conversation: int, embedder: Embedder | None
-) -> Iterator[Memory]:
-    """Yield the exchanges of a short conversation, or the matching ones of a long one, in the order of messages."""
-    if state.next_message <= MAX_WHOLE:
-        pages: Iterable[PageRecord] = filter(is_searchable, state.segment_pages(conversation))
-    else:
-        found = _search(state, question, scope, Scope(frozenset({conversation})), _MAX_FOUND, embedder)
-        sample = _pages_of(state, range(0, state.next_message, state.next_message // _SAMPLE))
-        pages = {page.key: page for page in (*_with_neighbours(state, found), *sample)}.values()
-    exchanges = sorted((page for page in pages if page.header.numbers), key=lambda page: page.header.numbers)
-    segments = segment_ids(state, scope)
-    place = -1
-    last_number = -2
-    for page in exchanges:
-        place += 1 if page.header.numbers[0] == last_number + 1 else 2  # 2: a gap, so they are not neighbours
-        last_number = page.header.numbers[-1]
-        yield _memory_of(state, page, place, segments)
-
-
-def _memory_of(state: State, page: PageRecord, place: int, segments: frozenset[str]) -> Memory:
-    cache = _memories.setdefault(state, OrderedDict())
-    entry = cache.get(page.key)
-    if entry is None or entry[0] != (page.header.numbers, segments):
-        messages = [state.message(number).message for number in page.header.numbers]
-        echo = is_echo(messages, segments)
-        first, *others = [message for message in messages if message.text] or messages[:1]
-        text = first.text
-        if others:  # call results; only their speakers begin at the margin of the text
-            lines = [text, *(f"{_speaker_label(other)}: {other.text}" for other in others)]
-            text = "\n".join(map(hang_lines, lines))
-        speaker, created = _speaker_label(first), page.header.created
-        memory = Memory(
-            page.key, place, created, speaker, "" if echo else text, echo, has_results=bool(others), role=first.role
-        )
-        entry = cache[page.key] = ((page.header.numbers, segments), memory)
-        while len(cache) > _MAX_CACHED:
-            cache.popitem(last=False)
-    memory = entry[1]
-    return memory if memory.place == place else replace(memory, place=place)
-
-
 def _search(
-    state: State, question: str, scope: Scope, within: Scope, limit: int, embedder: Embedder | None = None
-) -> Iterator[PageRecord]:
-    """Yield the pages that the index finds for the words of a question, and those with similar vectors."""
+    state: State,
+    question: str,
+    scope: Scope,
+    wanted: Sequence[tuple[Scope, int]],
+    embedder: Embedder | None = None,
+) -> list[list[int]]:
+    """Return the pages that the index finds for the words of a question, and those with similar vectors.
+
+    They are returned for each wanted scope, up to its limit.
+    """
     runs = dict.fromkeys(split_runs(normalize_text(question[:10_000])))
     words = [word for word in runs if word not in STOP_WORDS][:64] or list(runs)[:64]
     query = Query(tuple(clause for word in words if (clause := make_clause(word)) is not None))
-    visible, wanted = scope.spans(), within.spans()
-    found = try_vectors(question, state.storage, state.context, embedder)
-    near = None if found is None else lambda spans, limit: found[0].like(found[1], spans, limit)
+    near = try_vectors(question, state.storage, state.context, embedder)
 
-    def look(index: Index) -> list[PageRecord]:
+    def look(index: Index) -> list[list[int]]:
         echoes = echo_cache_of(state, scope)
         while True:
-            ranked = rank(index, query, visible, wanted, limit, near, echoes.keys)[:limit]
-            stored = (read_page(state.storage, state.context, state.mark, entry.key) for entry in ranked)
-            pages = [page for page in stored if page is not None and is_searchable(page)]
-            if not echoes.learn(state, pages):
-                return pages
+            found: list[list[int]] = []
+            for within, limit in wanted:
+                spans = within.spans()
+                keys = rank_partial(index, query, scope.spans(), spans, limit + len(echoes.keys), echoes.keys)
+                similar = near[0].like(near[1], spans, limit) if near and spans else ()
+                found.append(list(dict.fromkeys((*keys, *(key for _, key in similar)))))
+            calls = (state.page(key) for keys in found for key in keys)
+            if not echoes.learn(state, (page for page in calls if isinstance(page, PageRecord))):
+                return found
 
-    yield from query_index(state.storage, state.context, look)
-
-
-def _with_neighbours(state: State, pages: Iterable[PageRecord]) -> list[PageRecord]:
-    """Return exchanges and their neighbours by message number."""
-    found = [page for page in pages if page.header.numbers]
-    known = {number for page in found for number in page.header.numbers}
-    wanted: set[int] = set()
-    for page in found:
-        first, last = page.header.numbers[0], page.header.numbers[-1]
-        wanted.update(range(max(first - _NEIGHBOURS, 0), min(last + 1 + _NEIGHBOURS, state.next_message)))
-    return [*found, *_pages_of(state, wanted - known)]
+    return query_index(state.storage, state.context, look)
 
 
 def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
@@ -243,11 +306,12 @@ def _speaker_label(message: Message) -> str:
 
 
 class RankedMemories(Struct, frozen=True):
-    """Memories in the order in which they were spoken, with their scores and reasons."""
+    """Memories in the order in which they were spoken, with their scores."""
 
     memories: Sequence[Memory]
     scores: Sequence[float]
-    reasons: Sequence[str]
+    reason: Callable[[int], str]
+    """Returns the main reason of a memory, by its place in `memories`."""
     words: Sequence[str] = ()
     is_clear: bool = True
     """False if the question tells little of what it is about."""
@@ -290,7 +354,7 @@ class RankedMemories(Struct, frozen=True):
                 lines.room = min(room, left)
             if lines.room - lines.tokens <= _MIN_ROOM:
                 break
-        return lines.join(self.memories, [value / best for value in self.scores], self.reasons)
+        return lines.join(self.memories, [value / best for value in self.scores], self.reason)
 
 
 def rank_memories(
@@ -306,9 +370,9 @@ def rank_memories(
     ordered = sorted(unique, key=lambda memory: (memory.place < 0, memory.place, memory.key))
     asked = parse_question(question, ordered)
     if not asked.words:
-        return RankedMemories((), (), ())
-    scores, reasons, is_clear = score_memories(asked, ordered, words or WordCache(), likeness, room)
-    return RankedMemories(ordered, scores, reasons, asked.words, is_clear)
+        return RankedMemories((), (), str)
+    scores, reason, is_clear = score_memories(asked, ordered, words or WordCache(), likeness, room)
+    return RankedMemories(ordered, scores, reason, asked.words, is_clear)
 
 
 def parse_question(question: str, memories: Iterable[Memory]) -> Question:
@@ -344,7 +408,7 @@ class _RecallLines:
         """Return about how many tokens the line of a memory has."""
         return _MAX_LINE if len(memory.text) > _LONG else min(self._count(memory.text), _MAX_LINE)
 
-    def join(self, memories: Sequence[Memory], scores: Sequence[float], reasons: Sequence[str]) -> RecallText:
+    def join(self, memories: Sequence[Memory], scores: Sequence[float], reason: Callable[[int], str]) -> RecallText:
         """Return the lines as one text."""
         pieces: list[str] = []
         day = ""
@@ -354,7 +418,7 @@ class _RecallLines:
                 pieces.append(day)
             pieces.append(self._lines[number])
         text = "".join(pieces)
-        pages = tuple(ChosenMemory(memories[n].key, scores[n], reasons[n]) for n in sorted(self._lines))
+        pages = tuple(ChosenMemory(memories[n].key, scores[n], reason(n)) for n in sorted(self._lines))
         return RecallText(pages, text, self._count(text))
 
     def _line(self, memory: Memory, room: int) -> tuple[str, int]:
@@ -401,5 +465,10 @@ def _format_line(memory: Memory, text: str) -> str:
 
 def _day(memory: Memory) -> str:
     """Return the line with the date of a memory."""
-    day = to_datetime(memory.when)
+    return _format_day(memory.when // _DAY)
+
+
+@lru_cache(maxsize=4_096)
+def _format_day(number: int) -> str:
+    day = to_datetime(number * _DAY)
     return f"{day.day} {day:%b %Y}\n"

@@ -14,7 +14,6 @@ from quire.search.recall import (
     RecallText,
     find_memories,
     likeness_functions,
-    parse_question,
     rank_memories,
     word_cache_of,
 )
@@ -38,6 +37,7 @@ class RecallBlock:
         self._share = share
         self._selective = selective
         self._question_page, self._question = _last_question(engine)
+        self._fitted: tuple[int, Collection[int], tuple[RecallText, str, int]] | None = None
 
     def reserve(self, visible: Collection[int]) -> list[TailPiece]:
         """Return a piece of the size that the block would have now, so that a fold makes room for it."""
@@ -53,12 +53,16 @@ class RecallBlock:
 
     def _fit(self, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
         """Return the chosen pages, the text of the block in at most `room` tokens, and its tokens."""
+        room, visible = min(room, self._share), frozenset(visible)
+        if self._fitted and self._fitted[:2] == (room, visible):
+            return self._fitted[2]
         head = block_head(self._builder.key, TITLE)
-        left = min(room, self._share) - self._builder.message_tokens(head)
+        left = room - self._builder.message_tokens(head)
         recalled, text, tokens = self._lay_out(head, left, visible)
         while recalled.pages and tokens > room:  # escaping may have made it longer
             left -= tokens - room
             recalled, text, tokens = self._lay_out(head, left, visible)
+        self._fitted = room, visible, (recalled, text, tokens)
         return recalled, text, tokens
 
     def _lay_out(self, head: str, room: int, visible: Collection[int]) -> tuple[RecallText, str, int]:
@@ -79,7 +83,7 @@ class RecallBlock:
             question,
             [memory for memory in memories if memory.key != self._question_page],  # it would match itself best
             words=word_cache_of(state),
-            likeness=likeness_functions(state, parse_question(question, memories).embedded, self._engine.embedder),
+            likeness=likeness_functions(state, question, memories, self._engine.embedder),
             room=self._share,
         )
 
