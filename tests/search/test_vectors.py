@@ -137,3 +137,62 @@ def test_a_word_in_quotes_is_required_and_what_is_unlike_is_no_hit() -> None:
     assert [hit.index for hit in ctx.find("puppy")] == [dog]
     assert ctx.find('"puppy"') == []
     assert [hit.index for hit in ctx.find('"dog"')] == [dog]
+
+
+def test_vectors_have_one_byte_for_each_number_and_those_with_two_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy
+
+    storage = MemoryStorage()
+    embedder = Letters("one", 8)
+    ctx = quire.open(storage, embedder=embedder)
+    for text in ("aab", "abcdefgh", "hhhh", "a"):
+        ctx.user(text)
+    with monkeypatch.context() as earlier:  # as quire 0.1 stored them
+        earlier.setattr(vectors, "_to_bytes", lambda rows: rows.astype("<f2"))
+        earlier.setattr(vectors.Vectors, "_put", lambda *_: None)
+        earlier.setattr(vectors, "model_id", lambda embedder, width, numbers="": vectors.crc32(b"one 8"))
+        ctx.find("zz")
+    sizes = {len(record.value) for record in storage.scan(ctx.pages.context, VECTOR) if record.key != VECTOR_STATE}
+    assert min(sizes) > 16
+    embedder.texts.clear()
+    again = quire.open(storage, embedder=embedder)
+    vectors._known._all.clear()
+    found, vector = vectors.get_vectors("User: hhhh", again.pages.storage, again.pages.context, embedder)
+    assert embedder.texts == ["User: hhhh"]  # no page was embedded again
+    key = found.like(vector, [(0, 1 << 60)], 1)[0][1]
+    assert again.pages._engine.current().message(2).page == key
+    again.user("bbbb")
+    again.find("zz")
+    stored = {record.key: record.value for record in storage.scan(ctx.pages.context, VECTOR)}
+    state = again.pages._engine.current()
+    assert len(stored[state.message(4).page]) < min(sizes)
+    assert found.rows([key]).dtype == numpy.float32
+
+
+def test_rows_stay_right_while_vectors_are_added_replaced_and_removed() -> None:
+    """Against a dict of rows, with exact products."""
+    import random
+
+    import numpy
+
+    chance = random.Random(5)
+    found = vectors.Vectors(1, 4, 0)
+    rows: dict[int, Any] = {}
+    for step in range(600):
+        key = chance.randrange(300)
+        if chance.random() < 0.3:
+            rows.pop(key, None)
+            found._drop(key)
+        else:
+            rows[key] = vectors._to_bytes(numpy.array([[chance.uniform(-1, 1) for _ in range(4)]]))[0]
+            found._put(key, rows[key])
+        if step % 50 == 49:
+            vector = numpy.array([0.5, -0.5, 0.5, 0.5], dtype=numpy.float32)
+            exact = {
+                key: float(row.astype("f4") / numpy.linalg.norm(row.astype("f4")) @ vector)
+                for key, row in rows.items()
+                if key < 100 or key > 150
+            }
+            best = sorted(exact, key=lambda key: (-exact[key], key))[:20]
+            like = found.like(vector, [(0, 99), (151, 400)], 20)
+            assert [score for score, _ in like] == pytest.approx([exact[key] for key in best])

@@ -146,7 +146,7 @@ def test_of_a_long_page_the_passage_that_answers_comes_back_in_whatever_room_the
     ctx.user(question)
     view = ctx.render(recall=share)
     assert "4471" in recalled(view)
-    assert view.by_kind()["recalled"] <= budget * (0.5 if share is True else share)
+    assert view.by_kind()["recalled"] <= budget * (0.9 if share is True else share)
     if "锅炉" in question:
         assert "七号锅炉" in ctx.why(page).rule
 
@@ -281,3 +281,34 @@ def test_a_view_says_what_was_recalled_from_where_and_why() -> None:
     ]
     assert not any(one.is_new for one in later)
     assert ctx.why(page.index).rule == "recalled for an earlier user message, until the next fold: " + answer.reason
+
+
+def test_the_floor_decides_how_much_a_message_of_common_words_recalls() -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    for number in range(300):
+        ctx.user(f"Note {number}: the pump ran well, nothing else to say about tank {number} today.")
+        ctx.assistant("Noted.")
+    ctx.user("How did it run today?")
+    small, off, share, strict = (
+        ctx.render(preview=True, **options).by_kind().get("recalled", 0)
+        for options in (
+            {"recall": True},
+            {"recall": True, "recall_floor": 0},
+            {"recall": 0.5},
+            {"recall": 0.5, "recall_floor": 1},
+        )
+    )
+    assert 0 < small <= 320 < off
+    assert 0 < strict <= 320 < share
+    ctx.assistant("Well.")
+    ctx.user("Did the pump fill tank 77?")
+    assert "tank 77" in recalled(ctx.render(preview=True, recall=True))
+    high = ctx.render(preview=True, recall=True, recall_floor=1_000)
+    assert "tank 77" in recalled(high)
+    assert high.by_kind()["recalled"] <= 320
+
+
+@pytest.mark.parametrize("floor", [-1, float("inf"), float("nan"), True, "2"])
+def test_a_floor_that_is_none_is_refused(floor: Any) -> None:
+    with pytest.raises(InvalidValue, match="recall_floor"):
+        quire.open("memory:").render(recall=True, recall_floor=floor)

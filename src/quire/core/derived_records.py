@@ -90,7 +90,7 @@ SHEET_STATE: Final = MAX_KEY
 
 
 class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The vector of a page: numbers of two bytes each."""
+    """The vector of a page: numbers of one byte each, or of two bytes if an older quire wrote it."""
 
     vector: bytes
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
 from itertools import accumulate, chain
-from math import exp
+from math import exp, inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -101,8 +101,8 @@ def score_memories(
     words: WordCache,
     likeness: Sequence[Likeness] = (),
     room: int = _MUCH_ROOM,
-) -> tuple[list[float], Callable[[int], str], bool]:
-    """Return the score of every memory, a function for the main reason of each, and whether the question is clear.
+) -> tuple[list[float], Callable[[int], str], float]:
+    """Return the score of every memory, a function for the main reason of each, and how clear the question is.
 
     `room` are the tokens for memories: in little room, the speaker counts less than the words.
     """
@@ -111,8 +111,8 @@ def score_memories(
     scorer = _Scorer(question, memories, words, likeness, weights)
     scores = scorer.score(dict.fromkeys(question.words, 1.0))
     further = scorer.feedback(scores)
-    is_clear = scorer.is_clear(scores)
-    return scorer.score(further) if further else scores, scorer.reason, is_clear
+    clarity = scorer.clarity(scores)
+    return scorer.score(further) if further else scores, scorer.reason, clarity
 
 
 class _Scorer:
@@ -195,16 +195,19 @@ class _Scorer:
         scale = self._weights.feedback / worth[most[0]] if most and worth[most[0]] > 0 else 0.0
         return {word: scale * worth[word] for word in most} if scale else {}
 
-    def is_clear(self, scores: Sequence[float]) -> bool:
-        """Return False for a question that tells little: few words, and none of them is rare in the best exchanges."""
+    def clarity(self, scores: Sequence[float]) -> float:
+        """Return how rare the words of the question are in the best exchanges; 1 is enough for a question.
+
+        It is infinite if the question names a speaker or a month, and 0 if it has only one word.
+        """
         question = self._question
         if question.speakers or question.months:
-            return True
+            return inf
+        if len(question.words) < 2:
+            return 0.0
         best = nlargest(3, range(len(scores)), key=lambda n: (scores[n], -n))
         rarity = sum(idf(len(found), len(scores)) * (n in found) for found in self._asked.values() for n in best)
-        if len(question.words) < 2:
-            return False
-        return rarity >= (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
+        return rarity / (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
 
     def reason(self, n: int) -> str:
         """Return the main reason of a memory."""

@@ -313,8 +313,8 @@ class RankedMemories(Struct, frozen=True):
     reason: Callable[[int], str]
     """Returns the main reason of a memory, by its place in `memories`."""
     words: Sequence[str] = ()
-    is_clear: bool = True
-    """False if the question tells little of what it is about."""
+    clarity: float = 1.0
+    """How rare the words of the question are; see `recall_floor` of the options of a view."""
 
     def lay_out(
         self,
@@ -324,21 +324,23 @@ class RankedMemories(Struct, frozen=True):
         *,
         share: int | None = None,
         selective: bool = False,
+        floor: float = 0.0,
     ) -> RecallText:
         """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
 
         Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, the
-        scores decide how many memories are returned.
+        scores decide how many memories are returned. A question with less clarity than `floor` gets few.
         """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
             return RecallText()
         left = room if share is None else share
+        good = sum(score >= _GOOD_SHARE * best for score in self.scores) if selective and floor else 0
+        if self.clarity < floor or good > max(_FEW, len(self.scores) // 3):
+            left = min(left, _MIN_SELECTED)
         if selective:
-            good = sum(score >= _GOOD_SHARE * best for score in self.scores)
-            is_vague = not self.is_clear or good > max(_FEW, len(self.scores) // 3)
-            left = min(left, _MIN_SELECTED if is_vague else _MAX_SELECTED)
-            room = min(room, left)
+            left = min(left, _MAX_SELECTED)
+        room = min(room, left)
         enough = left - _MIN_SELECTED if selective else -1
         lines = _RecallLines(room, count, self.words)
         least = (_FAIR_SHARE if selective else _MIN_SHARE) * best
@@ -371,8 +373,8 @@ def rank_memories(
     asked = parse_question(question, ordered)
     if not asked.words:
         return RankedMemories((), (), str)
-    scores, reason, is_clear = score_memories(asked, ordered, words or WordCache(), likeness, room)
-    return RankedMemories(ordered, scores, reason, asked.words, is_clear)
+    scores, reason, clarity = score_memories(asked, ordered, words or WordCache(), likeness, room)
+    return RankedMemories(ordered, scores, reason, asked.words, clarity)
 
 
 def parse_question(question: str, memories: Iterable[Memory]) -> Question:

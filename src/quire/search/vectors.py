@@ -1,8 +1,8 @@
 """Vectors of pages: stored with them, computed again when the text of a page changes, searched exactly.
 
 An embedder is any callable from a list of texts to as many vectors. Vectors are records of their own family, derived
-from the pages: a copy includes them, a fork computes its own, and those of another embedder are replaced. numpy is
-imported when the first vector is needed.
+from the pages: a copy includes them, a fork computes its own, and those of another embedder are replaced. A vector has
+one byte for each number, in the storage and in memory. numpy is imported when the first vector is needed.
 """
 
 import logging
@@ -42,6 +42,7 @@ _BATCH = 128
 _WRITES = 1_024
 _LONGEST = 8_000
 """The characters of a page that are embedded."""
+_PART = 1_024
 _TRIES = 20
 _BLUR = 1e-4
 """More than the rounding error of a product of two vectors."""
@@ -70,16 +71,20 @@ def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -
     Raises `NotInstalled` without numpy, and `EmbedderFailed`.
     """
     vector = embed(embedder, [text[:_LONGEST]])[0]
-    model = model_id(embedder, len(vector))
-    found = _known.get(storage, (context, model), lambda: Vectors(model))
+    width = len(vector)
+    model, earlier = model_id(embedder, width), model_id(embedder, width, "")
+    found = _known.get(storage, (context, model), lambda: Vectors(model, width, earlier))
     found.catch_up(storage, context, embedder)
     return found, vector
 
 
-def model_id(embedder: Embedder, width: int) -> int:
-    """Return a number that identifies an embedder by its name and the length of its vectors."""
+def model_id(embedder: Embedder, width: int, numbers: str = " int8") -> int:
+    """Return a number that identifies an embedder by its name, the length of its vectors and the form of the numbers.
+
+    Vectors with numbers of two bytes, which earlier versions stored, have no name for their form.
+    """
     name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
-    return crc32(f"{name} {width}".encode())
+    return crc32(f"{name} {width}{numbers}".encode())
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
@@ -112,16 +117,22 @@ def _read_vectors(vectors: Any) -> Any:
 
 
 class Vectors:
-    """The vectors of one context by one embedder, in memory as one matrix."""
+    """The vectors of one context by one embedder, in memory as one matrix of bytes.
 
-    def __init__(self, model: int) -> None:
+    The rows are in no order: a new one is added at the end, and the last one takes the place of a removed one.
+    """
+
+    def __init__(self, model: int, width: int, earlier: int) -> None:
+        numpy = _numpy()
         self.model = model
+        self._earlier = earlier
         self._lock = RLock()
         self._state: VectorState | None = None
         self._mark = NO_MARK
-        self._rows: dict[int, Any] = {}
-        self._matrix: Any = None
-        self._keys: Any = None
+        self._places: dict[int, int] = {}
+        self._keys = numpy.zeros(0, dtype=numpy.int64)
+        self._matrix = numpy.zeros((0, width), dtype=numpy.int8)
+        self._scales = numpy.zeros(0, dtype=numpy.float32)
 
     def catch_up(self, storage: Storage, context: str, embedder: Embedder) -> None:
         """Bring the vectors to the version that is stored now, and store new ones."""
@@ -136,11 +147,13 @@ class Vectors:
                 self._mark = mark_of(stored_head)
                 record = storage.get(context, VECTOR, VECTOR_STATE)
                 state = decode_vector(record.key, record.value, self._mark) if record else None
+                if isinstance(state, VectorState) and state.model == self._earlier:
+                    state = replace(state, model=self.model)
                 if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
                     state = VectorState(0, identity, self.model)
                 if self._state != state:
                     self._load(storage, context, state)
-                    if state.version and len(self._rows) < state.count:  # some are missing: make all again
+                    if state.version and len(self._places) < state.count:  # some are missing: make all again
                         self._forget()
                         state = self._state = VectorState(0, identity, self.model)
                 if state.version == head.version:
@@ -156,35 +169,56 @@ class Vectors:
         """Return the pages in these spans with the nearest vectors, best first."""
         numpy = _numpy()
         with self._lock:
-            if not self._rows:
-                return []
-            self._gather(numpy)
-            inside = numpy.zeros(len(self._keys), dtype=bool)
+            count = len(self._places)
+            keys = self._keys[:count]
+            inside = numpy.zeros(count, dtype=bool)
             for first, last in spans:
-                inside |= (self._keys >= first) & (self._keys <= last)
+                inside |= (keys >= first) & (keys <= last)
             places = numpy.flatnonzero(inside)
-            scores = self._matrix[places] @ vector if len(places) < len(self._keys) else self._matrix @ vector
             if limit < len(places):  # the last digits of a product depend on the matrix: compute again
+                products = [self._matrix[part].astype(numpy.float32) @ vector for part in _parts(count)]
+                scores = (numpy.concatenate(products) * self._scales[:count])[places]
                 places = places[scores >= numpy.partition(scores, -limit)[-limit] - _BLUR]
-            found = [(float(self._matrix[place] @ vector), int(self._keys[place])) for place in places]
+            found = [(float(self._floats(place) @ vector), int(keys[place])) for place in places]
             return sorted(found, key=lambda page: (-page[0], page[1]))[:limit]
 
     def rows(self, keys: Sequence[int]) -> Any:
         """Return the vectors of these pages; zeros for a page without one."""
         numpy = _numpy()
         with self._lock:
-            width = len(next(iter(self._rows.values()))) if self._rows else 1
-            empty = numpy.zeros(width, dtype=numpy.float32)
-            return numpy.stack([self._rows.get(key, empty) for key in keys]) if keys else numpy.zeros((0, width))
+            found = numpy.zeros((len(keys), self._matrix.shape[1]), dtype=numpy.float32)
+            places = [(n, self._places[key]) for n, key in enumerate(keys) if key in self._places]
+            if places:
+                rows, taken = map(list, zip(*places, strict=True))
+                found[rows] = self._floats(taken)
+            return found
 
-    def _gather(self, numpy: Any) -> None:
-        if self._matrix is None:
-            order = sorted(self._rows)
-            self._keys = numpy.array(order, dtype=numpy.int64)
-            self._matrix = numpy.stack([self._rows[key] for key in order])
+    def _floats(self, places: Any) -> Any:
+        """Return rows as numbers, of length 1."""
+        return self._matrix[places] * self._scales[places, None]
+
+    def _put(self, key: int, row: Any) -> None:
+        """Add or replace a row of bytes."""
+        numpy = _numpy()
+        place = self._places.setdefault(key, len(self._places))
+        if place == len(self._keys):
+            size = max(2 * place, _BATCH)
+            self._keys = numpy.resize(self._keys, size)
+            self._matrix = numpy.resize(self._matrix, (size, self._matrix.shape[1]))
+            self._scales = numpy.resize(self._scales, size)
+        self._keys[place], self._matrix[place] = key, row
+        self._scales[place] = 1 / max(float(numpy.linalg.norm(row.astype(numpy.float32))), 1.0)
+
+    def _drop(self, key: int) -> None:
+        place = self._places.pop(key, None)
+        last = len(self._places)
+        if place is not None and place < last:
+            for rows in (self._keys, self._matrix, self._scales):
+                rows[place] = rows[last]
+            self._places[int(self._keys[place])] = place
 
     def _forget(self) -> None:
-        self._state, self._rows, self._matrix = None, {}, None
+        self._state, self._places = None, {}
 
     def _load(self, storage: Storage, context: str, state: VectorState) -> None:
         """Load the stored vectors."""
@@ -194,7 +228,9 @@ class Vectors:
             for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
                 kept = decode_vector(record.key, record.value, self._mark)
                 if isinstance(kept, VectorRecord):
-                    self._rows[record.key] = numpy.frombuffer(kept.vector, dtype="<f2").astype(numpy.float32)
+                    is_earlier = len(kept.vector) == 2 * self._matrix.shape[1]
+                    row = numpy.frombuffer(kept.vector, dtype="<f2" if is_earlier else numpy.int8)
+                    self._put(record.key, _to_bytes(row[None, :].astype(numpy.float32))[0] if is_earlier else row)
         self._state = state
 
     def _renew(
@@ -219,17 +255,18 @@ class Vectors:
                 if page and _has_meaning(page)
             ]
             if texts:
-                rows = embed(embedder, [text for _, text in texts]).astype("<f2")
+                rows = _to_bytes(embed(embedder, [text for _, text in texts]))
                 if model_id(embedder, rows.shape[1]) != self.model:
                     raise InvalidValue("The embedder returned vectors of several lengths; one length is needed.")
                 fresh.update((key, row) for (key, _), row in zip(texts, rows, strict=True))
         gone -= fresh.keys()
-        then = replace(then, count=len((self._rows.keys() | fresh.keys()) - gone))
+        then = replace(then, count=len((self._places.keys() | fresh.keys()) - gone))
         self._keep(storage, context, fresh, gone, then)
-        self._rows.update((key, row.astype("float32")) for key, row in fresh.items())
+        for key, row in fresh.items():
+            self._put(key, row)
         for key in gone:
-            self._rows.pop(key, None)
-        self._state, self._matrix = then, None
+            self._drop(key)
+        self._state = then
 
     def _keep(self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorState) -> None:
         """Write the vectors in commits that do not change the version of the context.
@@ -246,6 +283,19 @@ class Vectors:
         writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then, self._mark)))
         for start in range(0, len(writes), _WRITES):
             _write(storage, context, then.identity, writes[start : start + _WRITES])
+
+
+def _to_bytes(rows: Any) -> Any:
+    """Return vectors with numbers of one byte. The largest number of each is 127, so the length is not stored."""
+    numpy = _numpy()
+    most = numpy.abs(rows).max(axis=1, keepdims=True)
+    return numpy.rint(rows * (127 / numpy.where(most == 0, 1, most))).astype(numpy.int8)
+
+
+def _parts(count: int) -> Iterator[slice]:
+    """Yield parts of a matrix that fit the cache of a processor."""
+    for start in range(0, count, _PART):
+        yield slice(start, min(start + _PART, count))
 
 
 def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Write], tries: int = _TRIES) -> None:

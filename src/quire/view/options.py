@@ -1,6 +1,7 @@
 """Options of a view, and the configuration of folding."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any, Literal, TypedDict
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ THINKING_SHARE = 0.85
 """At a user message, a view with thinking and tool calls folds above this share of the threshold, so that it seldom
 has to fold inside the tool calls that follow."""
 LINES_SHARE = 0.2
-RECALL_SHARE = 0.5
+RECALL_SHARE = 0.9
 OPENED_SHARE = 0.4
 """The share of the budget that opened pages of the conversation may take. A fold closes a larger page at once."""
 
@@ -30,8 +31,10 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     a view with another `max_tokens`. If a `model` is known to bill more than quire counts (`report_usage`), the budget
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
     pages that matter for the last user message, in at most this share of the budget (True: as many as their scores
-    suggest, in at most half of the budget and 4,000 tokens). `tools` are the schemas of the tools that are sent with
-    the view: their tokens are reserved, and thinking that is bound to other tools is left out. Raises `UnknownOption`.
+    suggest, in at most 0.9 of the budget and 4,000 tokens). A message of common words recalls little: `recall_floor` is
+    how rare its words must be. 0 turns this off, 2 needs words twice as rare; by default it is 1 if `recall` is True,
+    otherwise 0. `tools` are the schemas of the tools that are sent with the view: their tokens are reserved, and
+    thinking that is bound to other tools is left out. Raises `UnknownOption`.
     """
 
     max_tokens: int | None = None
@@ -39,6 +42,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     include_obsolete: bool = False
     windows: Literal["tail", "inline"] = "tail"
     recall: float | bool | None = None
+    recall_floor: float | None = None
     reserve: int = 0
     preview: bool = False
     model: str | None = None
@@ -103,6 +107,9 @@ def check_options(options: RenderOptions) -> RenderOptions:
         raise InvalidValue(
             f"is {short_repr(share)}; a share of the budget from 0 to 1, or True, is needed.", argument="recall"
         )
+    floor = options.recall_floor
+    if floor is not None and not (type(floor) in (int, float) and 0 <= floor < inf):
+        raise InvalidValue(f"is {short_repr(floor)}; a number from 0 is needed.", argument="recall_floor")
     if options.model is not None and not (isinstance(options.model, str) and options.model):
         raise InvalidValue(f"is {short_repr(options.model)}; the name of a model is needed.", argument="model")
     if options.max_tokens is not None:

@@ -28,14 +28,16 @@ class RecallBlock:
     """The recalled pages of one view, in at most `share` tokens.
 
     The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and visible
-    pages among the best count for the share. Of a `selective` block, the scores decide the size.
+    pages among the best count for the share. Of a `selective` block, the scores decide the size. A message with less
+    clarity than `floor` gets a small block.
     """
 
-    def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool) -> None:
+    def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool, floor: float) -> None:
         self._engine = engine
         self._builder = builder
         self._share = share
         self._selective = selective
+        self._floor = floor
         self._question_page, self._question = _last_question(engine)
         self._fitted: tuple[int, Collection[int], tuple[RecallText, str, int]] | None = None
 
@@ -69,7 +71,12 @@ class RecallBlock:
         recalled = RecallText()
         if room > 0 and self._question.strip():
             recalled = self._memories.lay_out(
-                room, self._builder.count, visible, share=self._share, selective=self._selective
+                room,
+                self._builder.count,
+                visible,
+                share=self._share,
+                selective=self._selective,
+                floor=self._floor,
             )
         text = head + self._builder.escaping.escape_key(recalled.text)
         return recalled, text, self._builder.count(text) + PER_MESSAGE

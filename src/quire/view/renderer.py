@@ -208,7 +208,9 @@ class Renderer:
         share = RECALL_SHARE if options.recall is True else float(options.recall or 0)
         if self._builder is None:
             return None
-        return RecallBlock(self._engine, self._builder, int(share * room), selective=options.recall is True)
+        selective = options.recall is True
+        floor = float(selective) if options.recall_floor is None else options.recall_floor
+        return RecallBlock(self._engine, self._builder, int(share * room), selective=selective, floor=floor)
 
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:

@@ -152,6 +152,10 @@ def run_view(options: argparse.Namespace, out: Output) -> None:
     )
 
 
+def _recall_share(text: str) -> float | bool:
+    return text == "auto" or float(text)
+
+
 def _size(view: quire.View) -> str:
     return f"{view.tokens:,} of {view.budget:,} tokens, {count_of(len(view.messages), 'message')}"
 
@@ -162,9 +166,15 @@ def _size(view: quire.View) -> str:
     argument("-f", "--format", choices=_FORMATS, default="text", help="output format (default: %(default)s)"),
     argument(
         "--recall",
-        type=float,
+        type=_recall_share,
         metavar="SHARE",
-        help="recall pages that match the last user message, in at most this share of the budget, such as 0.25",
+        help="recall pages that match the last user message, in at most this share of the budget (0.25), or auto",
+    ),
+    argument(
+        "--recall-floor",
+        type=float,
+        metavar="RARITY",
+        help="recall little for a message of common words: 0 never, 2 more often (default: 1 with --recall auto)",
     ),
     argument("--reserve", type=token_count, default=0, metavar="TOKENS", help="tokens to keep free"),
     argument("--cache", action="store_true", help="add cache marks (anthropic)"),
@@ -177,7 +187,13 @@ def _size(view: quire.View) -> str:
 )
 def run_render(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
-        view = context.render(max_tokens=options.budget, preview=True, recall=options.recall, reserve=options.reserve)
+        view = context.render(
+            max_tokens=options.budget,
+            preview=True,
+            recall=options.recall,
+            recall_floor=options.recall_floor,
+            reserve=options.reserve,
+        )
     messages = _request_values(view, options)
     if out.json:
         out.value({**pick(view, "seq", "tokens", "budget"), "format": options.format, **messages})

@@ -55,6 +55,7 @@ def render_view(
     budget: Budget | None = None,
     format: Format = "openai",
     recall: Share | bool | None = None,
+    recall_floor: Annotated[float, Meta(ge=0)] | None = None,
     reserve: Annotated[int, Meta(ge=0, le=10_000_000)] = 0,
     budget_line: bool = False,
     include_obsolete: bool = False,
@@ -66,6 +67,7 @@ def render_view(
         context.budget = budget
     view = context.render(
         recall=recall,
+        recall_floor=recall_floor,
         reserve=reserve,
         budget_line=budget_line,
         include_obsolete=include_obsolete,
