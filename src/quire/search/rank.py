@@ -174,8 +174,8 @@ def rank(
 
 def rank_partial(
     index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int, behind: Collection[int] = ()
-) -> list[int]:
-    """Return the keys of the best pages with some words of a query or other forms of them, as `rank` does.
+) -> list[ScoredKey]:
+    """Return the best pages with some words of a query or other forms of them, as `rank` does.
 
     Words are taken from the rarest on, until they occur on `MAX_SCORED` pages. If even the rarest occurs on more pages,
     only the newest pages are considered. So the cost does not grow with the number of pages.
@@ -194,7 +194,7 @@ def rank_partial(
     wanted = IndexQuery((), tuple(order[:split]), tuple(order[split:]))
     again = [0.0] * split if wanted.also else []
     worth = make_scorer([*again, *map(weights.of, order)], index.sizes(), weights.average)
-    return [key for _, key in index.best(wanted, within, _demote(worth, behind), limit)]
+    return index.best(wanted, within, _demote(worth, behind), limit)
 
 
 def _newest(sizes: Blocks, within: Sequence[Span], share: float) -> list[Span]:

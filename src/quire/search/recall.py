@@ -9,7 +9,7 @@ once a day and the speaker before every line: tokens spent on framing are eviden
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
 from operator import itemgetter
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.records import Gone, PageRecord, segment_number
+from quire.core.records import Gone, MessageRecord, PageRecord, segment_number
 from quire.core.state import State
 from quire.model.clock import to_datetime
 from quire.model.look_alikes import plain_letters
@@ -48,7 +48,7 @@ _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 all, and a passage of fewer tokens is not worth showing."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
-_GOOD_SHARE, _FAIR_SHARE = 0.4, 0.2
+_GOOD_SHARE, _FAIR_SHARE = 0.28, 0.2
 _MIN_SELECTED, _MAX_SELECTED = 300, 4_000
 """A selective recall takes memories with the good share of the best score, in at most so many tokens; up to the fewest
 tokens it takes those with the fair share too. If the question tells little, or a third of all memories are good, it
@@ -135,16 +135,19 @@ class _MemoryCache:
                 self._read(state, state.page(key))
             found = self._memories[key][0] if key in self._memories else (0,)
             wanted.update(range(max(found[0] - _NEIGHBOURS, 0), min(found[-1] + 1 + _NEIGHBOURS, state.next_message)))
-        for page in _pages_of(state, wanted - self._keys.keys()):
-            self._read(state, page)
+        for page, messages in _pages_of(state, wanted - self._keys.keys()):
+            self._read(state, page, messages)
         return _in_order(self._memories[key] for key in {self._keys[n] for n in wanted if n in self._keys})
 
-    def _read(self, state: State, page: PageRecord | Gone | None) -> None:
+    def _read(
+        self, state: State, page: PageRecord | Gone | None, known: Mapping[int, MessageRecord] | None = None
+    ) -> None:
         """Read the exchange of a page, if it is one."""
         if not isinstance(page, PageRecord) or not page.header.numbers or not is_searchable(page):
             return
         numbers = page.header.numbers
-        messages = [state.message(number).message for number in numbers]
+        known = known or {}
+        messages = [(known.get(number) or state.message(number)).message for number in numbers]
         echo = is_echo(messages, self._segments)
         first, *others = [message for message in messages if message.text] or messages[:1]
         text = first.text
@@ -252,9 +255,9 @@ def _search(
             found: list[list[int]] = []
             for within, limit in wanted:
                 spans = within.spans()
-                keys = rank_partial(index, query, scope.spans(), spans, limit + len(echoes.keys), echoes.keys)
+                ranked = rank_partial(index, query, scope.spans(), spans, limit + len(echoes.keys), echoes.keys)
                 similar = near[0].like(near[1], spans, limit) if near and spans else ()
-                found.append(list(dict.fromkeys((*keys, *(key for _, key in similar)))))
+                found.append(list(dict.fromkeys(key for _, key in (*ranked, *similar))))
             calls = (state.page(key) for keys in found for key in keys)
             if not echoes.learn(state, (page for page in calls if isinstance(page, PageRecord))):
                 return found
@@ -262,20 +265,24 @@ def _search(
     return query_index(state.storage, state.context, look)
 
 
-def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[PageRecord]:
-    """Yield the conversation's pages that contain these messages. Adjacent messages are read with one scan."""
+def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[tuple[PageRecord, Mapping[int, MessageRecord]]]:
+    """Yield the conversation's pages that contain these messages, with some of their messages.
+
+    Adjacent messages are read with one scan.
+    """
     ordered = sorted(numbers)
     ends = [n for n in range(len(ordered)) if n + 1 == len(ordered) or ordered[n + 1] > ordered[n] + 1]
     start = 0
     for end in ends:
-        for number, record in state.message_records(ordered[start], ordered[end]):
+        found = dict(state.message_records(ordered[start], ordered[end]))
+        for number, record in found.items():
             page = state.page(state.current_key(record.page))
             if (
                 isinstance(page, PageRecord)
                 and number in page.header.numbers
                 and segment_number(page.key) == state.conversation()
             ):
-                yield page
+                yield page, found
         start = end + 1
 
 
