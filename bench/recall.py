@@ -59,16 +59,21 @@ Way = Callable[[Dialogue, int], Callable[[str], str]]
 
 @dataclass
 class Tally:
-    """The number of questions with all evidence shown, and the mean share of shown evidence, by category."""
+    """The number of questions with all evidence shown, and the mean share of shown evidence, by category.
+
+    `answers` says for each question whether all evidence was shown.
+    """
 
     asked: dict[int, int] = field(default_factory=dict)
     whole: dict[int, int] = field(default_factory=dict)
     share: dict[int, float] = field(default_factory=dict)
+    answers: list[bool] = field(default_factory=list)
 
     def add(self, category: int, found: Sequence[bool]) -> None:
         self.asked[category] = self.asked.get(category, 0) + 1
         self.whole[category] = self.whole.get(category, 0) + all(found)
         self.share[category] = self.share.get(category, 0.0) + sum(found) / len(found)
+        self.answers.append(all(found))
 
     def missing(self) -> float:
         """Return how many of a hundred questions of categories 1 to 4 have incomplete evidence."""
@@ -99,15 +104,20 @@ def run() -> list[Figure]:
         "quire": lambda dialogue, budget: _quire(dialogue, budget, None),
         "quire + wordllama": lambda dialogue, budget: _quire(dialogue, budget, embedder),
     }
-    figures = [_figure(dialogues, name, way, budget) for budget in BUDGETS for name, way in ways.items()]
+    figures = [
+        _figure(name, _tally(dialogues, way, budget), budget) for budget in BUDGETS for name, way in ways.items()
+    ]
     tokens: list[int] = []
-    default = _figure(dialogues, _DEFAULT, lambda one, budget: _quire(one, budget, None, True, tokens), BUDGETS[-1])
-    note = f"{sum(tokens) / len(tokens):.0f} tokens recalled for each question; {default.note}"
-    return [*figures, replace(default, note=note)]
+    tally = _tally(dialogues, lambda one, budget: _quire(one, budget, None, True, tokens), BUDGETS[-1])
+    default = _figure(_DEFAULT, tally, BUDGETS[-1])
+    answered = [size for size, is_whole in zip(tokens, tally.answers, strict=True) if is_whole]
+    note = (
+        f"tokens recalled: {sum(tokens) / len(tokens):.0f} for each question, {sum(answered) / len(answered):.0f} for"
+    )
+    return [*figures, replace(default, note=f"{note} each answered one; {default.note}")]
 
 
-def _figure(dialogues: Sequence[Dialogue], name: str, way: Way, budget: int) -> Figure:
-    tally = _tally(dialogues, way, budget)
+def _figure(name: str, tally: Tally, budget: int) -> Figure:
     limit = MISSING.get((name, budget))
     return Figure(f"evidence not all shown, {budget:,} tokens: {name}", tally.missing(), "%", limit, tally.note(budget))
 

@@ -113,7 +113,7 @@ def make_scorer(
     return score
 
 
-MAX_SCORED = 1_000
+MAX_SCORED = 500
 """The number of pages that a search for some words scores, if not all words are that common."""
 _MAX_TERMS = 96
 _MAX_DISTINCTIVE = 24

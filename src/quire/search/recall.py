@@ -39,6 +39,9 @@ from quire.storage.search_protocol import Index
 MAX_WHOLE = 1_000
 """A conversation of up to this many messages is read completely."""
 _MAX_FOUND = 200
+_VERY_LONG, _FEWER = 10_000, 100
+"""In a conversation of more messages, the index gives only so many exchanges, and the best of them have neighbours."""
+_MAX_CENTRES = 40
 _NEIGHBOURS = 2
 _MAX_OTHERS = 40
 _MAX_CACHED = 20_000
@@ -128,13 +131,17 @@ class _MemoryCache:
         return _in_order(self._memories.values())
 
     def around(self, state: State, keys: Iterable[int], numbers: Iterable[int]) -> list[Memory]:
-        """Return the exchanges with these pages and their neighbours, and those with these messages."""
+        """Return the exchanges with these pages and the neighbours of the best, and those with these messages.
+
+        The best page is first.
+        """
         wanted = set(numbers)
-        for key in keys:
+        for place, key in enumerate(keys):
             if key not in self._memories:
                 self._read(state, state.page(key))
             found = self._memories[key][0] if key in self._memories else (0,)
-            wanted.update(range(max(found[0] - _NEIGHBOURS, 0), min(found[-1] + 1 + _NEIGHBOURS, state.next_message)))
+            more = _NEIGHBOURS if place < _MAX_CENTRES or state.next_message <= _VERY_LONG else 0
+            wanted.update(range(max(found[0] - more, 0), min(found[-1] + 1 + more, state.next_message)))
         for page, messages in _pages_of(state, wanted - self._keys.keys()):
             self._read(state, page, messages)
         return _in_order(self._memories[key] for key in {self._keys[n] for n in wanted if n in self._keys})
@@ -194,7 +201,8 @@ def find_memories(state: State, question: str, scope: Scope, embedder: Embedder 
     is_long = state.next_message > MAX_WHOLE
     if conversation is not None and conversation in scope.segments:
         if is_long:
-            wanted.append((Scope(frozenset({conversation})), _MAX_FOUND))
+            limit = _MAX_FOUND if state.next_message <= _VERY_LONG else min(_FEWER, _MAX_FOUND)
+            wanted.append((Scope(frozenset({conversation})), limit))
         else:
             memories += cache.all(state, conversation)
     pages, *found = _search(state, question, scope, wanted, embedder)
