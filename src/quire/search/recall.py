@@ -54,8 +54,9 @@ _MIN_SHARE = 0.05
 _GOOD_SHARE, _FAIR_SHARE = 0.28, 0.2
 _MIN_SELECTED, _MAX_SELECTED = 300, 4_000
 """A selective recall takes memories with the good share of the best score, in at most so many tokens; up to the fewest
-tokens it takes those with the fair share too. If the question tells little, or a third of all memories are good, it
-has at most the fewest tokens."""
+tokens it takes those with the fair share too."""
+_BELOW_FLOOR = 270
+"""The tokens of memories for a message of common words. With its heading, the block has at most 300."""
 _FEW = 16
 """So few good memories are never too many."""
 _SAMPLE = 100
@@ -352,7 +353,7 @@ class RankedMemories(Struct, frozen=True):
         left = room if share is None else share
         good = sum(score >= _GOOD_SHARE * best for score in self.scores) if selective and floor else 0
         if self.clarity < floor or good > max(_FEW, len(self.scores) // 3):
-            left = min(left, _MIN_SELECTED)
+            left = min(left, _BELOW_FLOOR)
         if selective:
             left = min(left, _MAX_SELECTED)
         room = min(room, left)
