@@ -23,6 +23,27 @@ FACTS = {
     "the greenhouse heater": ("setting", ("12 degrees", "14 degrees", "16 degrees", "18 degrees", "20 degrees")),
 }
 CHINESE = {"健身房": ("星火", "力源", "青藤", "云动"), "家庭医生": ("陈医生", "林医生", "周医生", "吴医生")}
+PARAPHRASES = (
+    (
+        ("I signed with {a}; from Monday on they handle {thing}.", "Forget {a}, we are over to {b} for {thing}."),
+        ("Good news about {thing}: {b} did not last, and {c} took over.", "So {c} it is, until further notice."),
+    ),
+    (
+        ("We had a long talk about {thing}. I chose {a}.", "I dropped {a} this week. {b} looked better for {thing}."),
+        ("{thing}, third attempt: I went for {c} after {b} failed.", "No complaints about {c} so far."),
+    ),
+)
+"""Two ways to tell of a value that changes twice, each with a later remark that repeats only the value."""
+CHANGES = {
+    "the piano lessons": (("Ilse Brandt", "Tomas Reyes", "Hana Mori", "Pell Academy"), "Who teaches me the piano?"),
+    "our backups": (("Glacier Nine", "TapeWorks", "Coldbox", "a disk in the attic"), "Where do we keep the copies?"),
+    "the office lunch": (("Bao House", "Green Ladle", "Falafel Joe", "Mill Canteen"), "Who delivers our food at noon?"),
+    "the car": (
+        ("Renner & Sons", "Bridge Garage", "AutoFix West", "Kolb Motors"),
+        "Which workshop services my vehicle?",
+    ),
+}
+"""For each thing: its values, and a question in other words."""
 ADVICE = {
     "sleep": ("dim the lamps an hour early", "keep the phone in the kitchen", "drink no coffee after lunch"),
     "the slow report query": ("add a covering index", "split it by month", "cache the totals every night"),
@@ -38,6 +59,15 @@ DECISIONS = {
 MODULES = ("ledger", "parser", "scheduler", "uploader", "router", "exporter")
 FAULTS = ("a deadlock in", "an off-by-one error in", "a memory leak in", "a wrong time zone in")
 PLACES = ("Porto", "Tallinn", "Kanazawa", "Valdivia", "Bergen", "成都")
+ERRANDS = {
+    "Bergen": (
+        ("the ferry tickets cost 90 euros", "Nils lends us his cabin"),
+        "What do we know about the fjord holiday?",
+    ),
+    "the wedding": (("the band wants a deposit", "Mei will bake the cake"), "What was arranged for the big day?"),
+    "the move": (("the van comes on the third", "两个书架送给小林"), "What is settled for the new flat?"),
+}
+"""For each plan: what was said about it over the weeks, and a question that does not name it."""
 CHATTER = (
     "The weather was {a} today, and the market was full.",
     "I read another chapter of the {a} novel on the train.",
@@ -96,6 +126,8 @@ class _Maker:
 
     def make(self) -> History:
         for add in (self._facts, self._chinese, self._advice, self._decisions, self._code, self._plans):
+            add()
+        for add in (self._changes, self._errands, self._near_misses, self._rollbacks):
             add()
         messages: list[Said] = []
         numbers: dict[str, int] = {}
@@ -192,6 +224,56 @@ class _Maker:
                 self._say(times[2], "user", f"Somebody must feed the cat while I am in {place}."),
             ]
             self._ask("plan", f"What is still to arrange and what is booked for the {place} trip?", said)
+
+    def _changes(self) -> None:
+        """Add values that change twice in words that differ from the question, with remarks that repeat the values."""
+        for thing, (values, question) in CHANGES.items():
+            first, second, third = self._chance.sample(values, 3)
+            told = [line for group in self._chance.choice(PARAPHRASES) for line in group]
+            times = self._times(4)
+            said = [
+                self._say(when, "user", f"{text[0].upper()}{text[1:]}")
+                for when, line in zip(times, told, strict=True)
+                if (text := line.format(thing=thing, a=first, b=second, c=third))
+            ]
+            self._ask("other words", f"{question} What is it now?", said[2:3], said[:2])
+            self._ask("before, by value", f"What did we have for {thing} before {third}?", said[1:2])
+            when = self._say(times[2], "assistant", f"Noted on day {times[2]}: the switch to {third} is done.")
+            self._ask("when changed", f"When did we switch {thing} to {third}?", [said[2], when])
+
+    def _errands(self) -> None:
+        """Add plans of several parts, and questions that do not name them."""
+        for plan, (parts, question) in ERRANDS.items():
+            times = self._times(len(parts) + 1)
+            said = [self._say(times[0], "user", f"Let us plan {plan}. {question.split(' ', 4)[-1][:-1].capitalize()}!")]
+            said += [
+                self._say(when, "user", f"For {plan}: {part}.") for when, part in zip(times[1:], parts, strict=True)
+            ]
+            self._ask("plan in other words", question, said)
+
+    def _near_misses(self) -> None:
+        """Add two people with the same kind of fact; a question is about one of them, in English or in Chinese."""
+        months = self._chance.sample(("March", "June", "October"), 2)
+        for (one, other), month in zip((("my sister", "my cousin"), ("my boss", "my neighbour")), months, strict=True):
+            towns = self._chance.sample(("Graz", "Leuven", "Osaka", "Cusco", "Turku"), 2)
+            times = self._times(3)
+            moved = self._say(times[0], "user", f"{one[3:].capitalize()} moves to {towns[0]} in {month}.")
+            self._say(times[1], "user", f"{other[3:].capitalize()} moves to {towns[1]} in {month} as well.")
+            late = self._say(times[2], "user", f"她的航班改到晚上了 ({one[3:]}, {towns[0]}).")
+            self._ask("one of two", f"Where does {one} move, and what changed about the flight?", [moved, late])
+
+    def _rollbacks(self) -> None:
+        """Add a code session in which a fix is taken back: the last state counts."""
+        for module in self._chance.sample(MODULES, 2):
+            name = f"{module}Retry{self._chance.randrange(100)}"
+            times = self._times(3)
+            said = [
+                self._say(times[0], "assistant", f"`{name}.limit` was 3; I raised it to 8 in src/{module}.py."),
+                self._say(times[1], "user", f"The higher {name}.limit overloads the queue, please revert that."),
+                self._say(times[2], "assistant", f"Reverted: `{name}.limit` is 3 again, with jitter."),
+            ]
+            self._ask("code, last state", f"What is {name}.limit set to now?", said[2:], said[:1])
+            self._ask("code, why", f"Why did you take back the change to {name}?", said[1:])
 
 
 def fourth(values: tuple[str, ...], not_this: str) -> str:

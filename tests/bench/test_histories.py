@@ -17,7 +17,9 @@ def test_every_question_has_evidence_in_the_order_of_time() -> None:
     assert times == sorted(times)
     assert len(history.messages) > 500
     assert {one.kind for one in history.questions} == {
-        *("last value", "before", "contradiction", "Chinese", "you", "I", "when decided", "code", "plan")
+        *("last value", "before", "contradiction", "Chinese", "you", "I", "when decided", "code", "plan"),
+        *("other words", "before, by value", "when changed", "plan in other words", "one of two"),
+        *("code, last state", "code, why"),
     }
     for one in history.questions:
         assert one.evidence
