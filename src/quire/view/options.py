@@ -58,6 +58,7 @@ class RenderFields(TypedDict, total=False):
     include_obsolete: bool
     windows: Literal["tail", "inline"]
     recall: float | bool | None
+    recall_floor: float | None
     reserve: int
     preview: bool
     model: str | None
