@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 import quire
 from quire import Busy, Conflict, Context, ContextSystem, DetailPage, QuireError, Storage
-from quire.context import DEFAULT_SEGMENTS, _create
 from quire.conversation import Modification
 from quire.conversation.turn import Turn
 from quire.core.lease import renewer
 from quire.core.reader import slot_of
 from quire.core.records import page_key
+from quire.open_context import DEFAULT_SEGMENTS, _create
 from tests.books import WordCounter
 from tests.clocks import SteppingClock
 from tests.conversation.model import Model
