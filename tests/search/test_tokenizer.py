@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import quire
 from quire.search.page_text import CLOSE, OPEN, make_snippet
 from quire.search.query import MAX_QUERY, parse_query
 from quire.search.tokenizer import MAX_TERM, PART_SEPARATOR, split_terms, stem, tokenize
@@ -149,3 +150,27 @@ def test_endings_are_taken_off_for_recall() -> None:
     assert {stem("went"), stem("go")} == {"go"}
     assert stem("bus") == "bus"
     assert stem("天气") == "天气"
+
+
+@pytest.mark.parametrize(
+    ("one", "several"),
+    [
+        *(("Rechnung", "Rechnungen"), ("Universität", "Universitäten"), ("Lehrerin", "Lehrerinnen")),
+        *(("journal", "journaux"), ("bureau", "bureaux"), ("facture", "factures")),
+        *(("canción", "canciones"), ("ciudad", "ciudades"), ("factura", "facturas")),
+    ],
+)
+def test_plurals_of_german_french_and_spanish_nouns_are_found(one: str, several: str) -> None:
+    ctx = quire.open("memory:")
+    for word in (one, several):
+        ctx.pages.create_detail_page("x", "", f"x {word} y", "mem-0")
+        ctx.pages.create_detail_page("code", "", f"get_{word}_id() {word}Id", "mem-0")
+    for word in (one, several):
+        hits = ctx.find(word, limit=10)
+        assert [hit.complete for hit in hits][:2] == [True, True]
+        assert len(hits) == 4
+        assert len(ctx.find(f'"{word}"', limit=10)) == 2  # quoted: exactly this word
+        assert len(ctx.find(f"get_{word}_id", limit=1)) == 1
+    assert {stem(word) for word in ["garden", "inner", "faux", "decade", "dad", "evil", "begin"]} == {
+        *("garden", "inner", "faux", "decad", "dad", "evil", "begin")
+    }

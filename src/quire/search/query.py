@@ -129,7 +129,7 @@ def make_clause(text: str, *, required: bool = False) -> Clause | None:
         words[-1] += "*"
     plain = text.strip(_AROUND)
     is_plain = plain.isalpha() and plain[1:] in (plain[1:].lower(), plain[1:].upper())
-    forms = inflections(words[0]) if is_plain and not required and not phrase.prefix else []
+    forms = inflections(phrase.terms[0]) if is_plain and not required and not phrase.prefix else []
     return Clause(phrase, tuple(words), required, tuple(Phrase((form,)) for form in forms))
 
 

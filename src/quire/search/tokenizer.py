@@ -12,8 +12,9 @@
 
 The work is linear in the text; no term is longer than `MAX_TERM` characters.
 
-`stem` removes English endings of number and tense: `refunds`, `refunded` and `refunding` become one word. Recall
-compares stems. The index has the words as they are, so that names in code match exactly; `find` searches the
+`stem` removes English endings of number and tense: `refunds`, `refunded` and `refunding` become one word. It also knows
+plurals of German, French and Spanish nouns with endings that no English word has: `Rechnungen`, `journaux`, `ciudades`.
+Recall compares stems. The index has the words as they are, so that names in code match exactly; `find` searches the
 `inflections` of a word in addition.
 """
 
@@ -227,6 +228,14 @@ _IRREGULAR: Final = {form: forms.split()[0] for forms in _FORMS.split(";") for f
 
 
 _FORMS_OF: Final = {forms.split()[0]: forms.split()[1:] for forms in _FORMS.split(";")}
+_PLURALS: Final = {
+    **dict.fromkeys(("ungen", "heiten", "keiten", "schaften", "itaten"), ("en", "")),
+    **dict.fromkeys(("ciones", "siones", "dades"), ("es", "")),
+    "innen": ("nen", ""),
+    "eaux": ("x", ""),
+    "aux": ("aux", "al"),
+}
+"""German, French and Spanish plurals: the ending, and what replaces which part of it. Accents are gone already."""
 _SYLLABLE = re.compile("[aeiouy]+[^aeiouy]+")
 _SHORT_END = re.compile("[^aeiouy][aeiouy][^aeiouywx]$")
 """A short syllable at the end: `hop` and `hope` are different words."""
@@ -238,7 +247,7 @@ def stem(word: str) -> str:
     word = _IRREGULAR.get(word, word)
     if len(word) < 4 or not word.isascii() or not word.isalpha():
         return word
-    word = _without_tense(_singular(word))
+    word = _foreign_singular(word) or _without_tense(_singular(word))
     rest = word[:-1]
     if len(word) < 4 or word[-1] != "e" or rest[-1] == "e":
         return word
@@ -258,9 +267,17 @@ def inflections(word: str) -> list[str]:
         found += (base + ending for ending in ("e", "es", "ed", "ing"))
     if base[-1] == "y":
         found += (base[:-1] + ending for ending in ("ies", "ied"))
+    found += (base.removesuffix(new) + old for old, new in dict.fromkeys(_PLURALS.values()) if base.endswith(new))
     if _SHORT_END.search(base):
         found += (base + base[-1] + ending for ending in ("ed", "ing"))
     return [form for form in dict.fromkeys(found) if form != word and stem(form) == base]
+
+
+def _foreign_singular(word: str) -> str:
+    """Return the singular of a German, French or Spanish noun; "" if its ending does not tell."""
+    ending = next((end for end in _PLURALS if word.endswith(end) and len(word) > len(end) + 2), "")
+    old, new = _PLURALS.get(ending, ("", ""))
+    return word.removesuffix(old) + new if ending else ""
 
 
 def _singular(word: str) -> str:
