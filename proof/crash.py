@@ -26,7 +26,7 @@ to those of a plain model of lists and dicts, which shares no code with quire. T
 Gateways are killed while three agents talk through them. The agents repeat their requests. The recorded conversations
 must be those of the agents.
 """
-SHARE = 2.0
+SHARE = 3.0
 LOCAL = ("sqlite", "file")
 REMOTE = ("postgres", "s3")
 KILLS = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -16,9 +17,10 @@ import apsw
 from proof import servers
 from proof.killing import READS, WRITES
 from proof.topic import Check, Control, Options
-from quire import Busy, MemoryStorage, Storage, StorageFailure, migrate, open_storage
+from quire import Busy, Context, Library, MemoryStorage, Storage, StorageFailure, backup, migrate, open_storage
+from quire.core import lease
 from quire.errors import OutcomeUnknown
-from quire.storage.base import Commit
+from quire.storage.base import RESERVED, Commit
 from tests.conversation import test_faults as talk_tests
 from tests.servers.postgres_proxy import TcpProxy
 from tests.servers.s3_proxy import Fault as S3Fault
@@ -38,6 +40,7 @@ Every operation on pages and on the conversation runs with a fault at one of its
 
 An operation that raised must leave the state before it, one that returned the state after it, in memory and after a new
 open; if the outcome is unknown, one of the two. `check()` must find nothing, and the repeated operation must succeed.
+Operations of several commits (a turn, a fold, an erasure, a copy, a backup) must be complete after the repeated one.
 """
 SHARE = 1.5
 COUNTS = {"memory": 300, "sqlite": 120, "file": 100, "postgres": 30, "s3": 20}
@@ -54,6 +57,59 @@ class Case(NamedTuple):
     handle: Callable[[Storage], Any]
     operation: Callable[[Any], object]
     see: Callable[[Any], object]
+    in_steps: bool = False
+    """True if it makes several commits: a failed one can leave a part, and the repeated one must complete it."""
+
+
+def _turn(talk: Context) -> None:
+    kept, lease.LEASE_SECONDS = lease.LEASE_SECONDS, 0.1  # a lease that could not be released must end soon
+    try:
+        with talk.turn(key="k"):
+            talk.user("a question")
+            talk.assistant("an answer")
+    finally:
+        lease.LEASE_SECONDS = kept
+
+
+def _erase(talk: Context) -> None:
+    talk.refresh()
+    books = Library(talk.pages.storage)
+    if not books.exists("branch"):
+        talk.pages.fork("branch")
+    books.erase("branch")
+
+
+def _fold(talk: Context) -> None:
+    talk.refresh()
+    folded = Context(talk.pages, budget=500, preamble="")
+    if all(len(message.text) < 900 for message in folded.messages()):
+        folded.import_messages([{"role": "user", "content": f"{number} " + "word " * 200} for number in range(6)])
+    folded.render()
+
+
+def _migrate(talk: Context) -> None:
+    migrate(talk.pages.storage, MemoryStorage(), [talk.name])
+
+
+def _back_up(talk: Context) -> None:
+    with TemporaryDirectory() as folder:
+        backup(talk.pages.storage, Path(folder) / "copy.db")
+
+
+def _messages(talk: Context) -> object:
+    """Return what is the same however often an operation was tried: the journal also has the failed tries."""
+    talk.refresh()
+    names = sorted(name for name in talk.pages.storage.contexts() if not name.startswith(RESERVED))
+    return [message.text for message in talk.messages()], names
+
+
+STEPS: dict[str, Callable[[Context], None]] = {
+    "turn": _turn,
+    "fold": _fold,
+    "erase": _erase,
+    "migrate": _migrate,
+    "backup": _back_up,
+}
 
 
 def _cases() -> dict[str, Case]:
@@ -66,7 +122,11 @@ def _cases() -> dict[str, Case]:
         f"conversation: {name}": Case(talk_tests.library, talk_tests.talk_on, operation, talk_tests.seen)
         for name, operation in talk_tests.OPERATIONS.items()
     }
-    return pages | talk
+    steps = {
+        f"in steps: {name}": Case(talk_tests.library, talk_tests.talk_on, operation, _messages, in_steps=True)
+        for name, operation in STEPS.items()
+    }
+    return pages | talk | steps
 
 
 CASES = _cases()
@@ -401,6 +461,8 @@ class Trials:
         except (StorageFailure, Busy):
             expected = (course.before,) if kind != "lasting" else (course.before, course.after)
         heal()
+        if case.in_steps:
+            return self._complete(case, course, handle, storage)
         state = case.see(handle)
         if state not in expected:
             return "the state in memory is wrong"
@@ -410,6 +472,16 @@ class Trials:
                 return f"the repeated operation returns {result!r}, not {course.result!r}"
         problems = handle.check()
         with suppress(StorageFailure):  # SQLite ignores an error of its last checkpoint, but not one of a Python VFS
+            storage.close()
+        return f"check() finds {problems[0]}" if problems else ""
+
+    def _complete(self, case: Case, course: Course, handle: Any, storage: Storage) -> str:
+        """Run an operation of several commits again, with the same handle. Return what is wrong."""
+        case.operation(handle)
+        if case.see(handle) != course.after:
+            return "the repeated operation does not complete the first one"
+        problems = handle.check()
+        with suppress(StorageFailure):
             storage.close()
         return f"check() finds {problems[0]}" if problems else ""
 

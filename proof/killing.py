@@ -30,7 +30,7 @@ from msgspec import Struct
 import quire
 from proof.mortal import Tell, finished, killed
 from proof.twin import Candidate, Twin, differences, model_differences
-from proof.world import FixedClock, Found, World, look
+from proof.world import BOOK, FixedClock, Found, World, look
 from quire import Storage, open_storage
 from quire.storage.base import Commit
 
@@ -314,22 +314,26 @@ class Killing:
         self.during[name] += 1
         self.clock.set(self.next + 1)
         found: Found = finished(self._read)
-        told: list[str] = []
-        for candidate in candidates:
+        places: list[str] = []
+        likely = [one for one in candidates if self.twin.versions(one) == found["versions"]]
+        for candidate in likely or candidates:
             expected = self.twin.look(candidate)
-            told = differences(found, expected)
-            if not told:
+            places = differences(found, expected)
+            if not places:
                 self._continue(found, candidate)
                 self.unfinished += candidate is not candidates[0]
                 return
-        last = f" (against the last of {len(candidates)} states)" if len(candidates) > 1 else ""
-        raise AssertionError(f"operation {self.next}, {name!r}: different{last}: {', '.join(told)}")
+        tried = len(likely or candidates)
+        last = f" (against the last of {tried} states)" if tried > 1 else ""
+        raise AssertionError(f"operation {self.next}, {name!r}: different{last}: {', '.join(places)}")
 
     def _continue(self, found: Found, candidate: Candidate) -> None:
         problems = [f"{name}: {one['problems']}" for name, one in found["main"].items() if one["problems"]]
         assert not problems, f"check() finds {problems}"
+        shortest: list[str] = []
         for model in candidate.models(self.twin.model):
             places = model_differences(found, model)
+            shortest = min(shortest or places, places, key=lambda one: len(str(one)))
             if not places:
                 for name, book in model.books.items():
                     held = found["main"][name]["lease"]
@@ -338,7 +342,10 @@ class Killing:
                 self.twin.adopt(candidate, model)
                 self.next += 1  # the number of an interrupted operation is not used again
                 return
-        raise AssertionError(f"operation {self.next}: the plain model differs: {', '.join(places)}")
+        journal = [entry.partition("operation=")[2].split(",")[0] for entry in found["main"][BOOK]["journal"][-12:]]
+        events = [event[:3] for event in candidate.events]
+        details = f"{', '.join(shortest)}; steps {events}; the last entries {journal}"
+        raise AssertionError(f"operation {self.next}: the plain model differs: {details}")
 
     def _read(self) -> Found:
         world = self._world()

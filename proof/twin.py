@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from proof.plain_model import Event, PlainModel
-from proof.world import EDITED, Found, World, look
+from proof.world import EDITED, Found, World, look, versions
 from quire import MemoryStorage
 from quire.core import lease
 from quire.storage.base import Commit, Family
@@ -101,7 +101,11 @@ class Twin:
     def look(self, candidate: "Candidate") -> Found:
         """Return all that a user sees in a state. The view can fold: the state then changes as on disk."""
         with self._own_process():
-            return look(World(candidate.main, candidate.second))
+            return look(World(candidate.main, candidate.second), check=False)
+
+    def versions(self, candidate: "Candidate") -> dict[str, dict[str, int]]:
+        """Return the versions of all contexts in a state."""
+        return versions(World(candidate.main, candidate.second))
 
     def _candidate(self, events: list[Event]) -> "Candidate":
         return Candidate(self._main.copy(), self._second.copy(), len(events))
@@ -159,10 +163,25 @@ def differences(found: Found, expected: Found) -> list[str]:
 
 
 def model_differences(found: Found, model: PlainModel) -> list[str]:
-    """Return the places where a look differs from the plain model."""
+    """Return the places where a look differs from the plain model, and which texts are there and which are missing."""
     places = []
     for side, expected in model.shown().items():
         shown = {name: (one["messages"], one["pages"]) for name, one in found[side].items() if name != EDITED}
-        names = sorted(shown.keys() | expected.keys())
-        places += [f"{side} {name!r}" for name in names if shown.get(name) != expected.get(name)]
+        for name in sorted(shown.keys() | expected.keys()):
+            here, there = shown.get(name), expected.get(name)
+            if here != there:
+                places.append(f"{side} {name!r}: {_compare_texts(here, there)}")
     return places
+
+
+Texts = tuple[list[str], dict[str, str]]
+
+
+def _compare_texts(here: Texts | None, there: Texts | None) -> str:
+    if here is None or there is None:
+        return "missing" if here is None else "not expected"
+    found = {**dict.fromkeys(here[0], ""), **{f"{index} {text}": "" for index, text in here[1].items()}}
+    expected = {**dict.fromkeys(there[0], ""), **{f"{index} {text}": "" for index, text in there[1].items()}}
+    extra = [text[:30] for text in found if text not in expected]
+    lost = [text[:30] for text in expected if text not in found]
+    return f"not expected {extra[:5]}, lost {lost[:5]}" if extra or lost else "another order"

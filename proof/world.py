@@ -299,21 +299,30 @@ WEIGHTS = [20, 12, 10, 10, 8, 4, 6, 4, 3, 2, 4, 3, 2, 12]
 Found = dict[str, Any]
 
 
-def look(world: World) -> Found:
+def versions(world: World) -> dict[str, dict[str, int]]:
+    """Return the versions of all contexts."""
+    found: dict[str, dict[str, int]] = {}
+    for side, storage in (("main", world.main), ("second", world.second)):
+        heads = {name: storage.head(name) for name in quire.Library(storage).list()}
+        found[side] = {name: head.version for name, head in heads.items() if head is not None}
+    return found
+
+
+def look(world: World, *, check: bool = True) -> Found:
     """Return all that a user sees: documents, messages, journals, problems, and then the views of the main store."""
-    found: Found = {"main": {}, "second": {}}
+    found: Found = {"main": {}, "second": {}, "versions": versions(world)}
     for side, storage in (("main", world.main), ("second", world.second)):
         for name in quire.Library(storage).list():
             head = storage.head(name)
             if head is None or head.version < 0:  # a copy that was interrupted
                 continue
             ctx = quire.open(storage, name, budget=BUDGET, counter=CharacterCounter(), create=False)
-            found[side][name] = {**_look_at(ctx), "lease": _lease(storage, name)}
+            found[side][name] = {**_look_at(ctx, check), "lease": _lease(storage, name)}
     found["views"] = {name: draw(world.context(name)) for name in found["main"]}
     return found
 
 
-def _look_at(ctx: Context) -> dict[str, Any]:
+def _look_at(ctx: Context, check: bool) -> dict[str, Any]:
     pages = ctx.pages
     return {
         "document": pages.marshal(),
@@ -321,7 +330,7 @@ def _look_at(ctx: Context) -> dict[str, Any]:
         "all messages": [repr(message) for message in ctx.messages(all=True)],
         "pages": {page.index: pages.detail(page.index) for page in pages.list_pages("mem") if page.parent},
         "journal": [repr(entry) for entry in ctx.history()],
-        "problems": [str(problem) for problem in ctx.check()],
+        "problems": [str(problem) for problem in ctx.check()] if check else [],
     }
 
 
