@@ -1,13 +1,15 @@
-"""Records the terminal animation of the README: runs `quire demo` in a pseudo-terminal and writes an animated SVG.
+"""Records the terminal animations of the documentation: runs commands in a pseudo-terminal and writes animated SVGs.
 
-python docs/recording.py        writes docs/images/demo.svg
+python docs/recording.py        writes docs/images/demo.svg and docs/images/gateway.svg
 
-The picture shows the output of the program with its colours; the pace is set for reading.
+demo.svg shows `quire demo`. gateway.svg takes two minutes: a scripted client with a real gateway, a search in what it
+recorded, a replay and a first program. The pictures show the output with its colours; the pace is set for reading.
 """
 
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -17,13 +19,24 @@ from fcntl import ioctl
 from html import escape
 from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from quire.cli.terminal import width
 
 COLUMNS, ROWS = 96, 26
-PICTURE = Path(__file__).parent / "images" / "demo.svg"
-_COMMAND = ["-m", "quire", "demo", "--fast", "--no-serve"]
+_ROOT = Path(__file__).parent.parent
+PICTURE = _ROOT / "docs" / "images" / "demo.svg"
+TOUR_PICTURE = _ROOT / "docs" / "images" / "gateway.svg"
+DEMO = ("quire demo --fast --no-serve",)
+TOUR = (
+    "quire gateway demo agent.db --fast",
+    "quire find agent.db 'refunds PAY-4471' -c gateway/local/anthropic/demo-1 --limit 3",
+    "quire replay examples/session.jsonl --budget 2k,4k --strategies unmanaged,newest,compact",
+    "python examples/first_call.py",
+)
+"""The commands of the recordings. They run in a new folder, which has the examples."""
+TOUR_SECONDS = 120.0
 _UNTIL = "Try next"
 """The heading of the part that is left out: it names files of the machine that made the recording."""
 
@@ -50,19 +63,35 @@ class Span(NamedTuple):
     text: str
 
 
-def run_demo() -> list[str]:
-    """Return the lines that the demo prints on a terminal, with colour codes."""
+def run_commands(commands: Sequence[str]) -> list[str]:
+    """Return the commands and the lines that each one prints on a terminal, with colour codes."""
+    lines: list[str] = []
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(_ROOT / "examples")
+        for command in commands:
+            printed = _run(command, folder)
+            shown = command.replace(" --fast", "").replace(" --no-serve", "")
+            lines += [f"\x1b[32m$\x1b[0m {shown}", *printed, ""]
+    return lines[:-1]
+
+
+def _run(command: str, folder: str) -> list[str]:
     leader, follower = pty.openpty()
     ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "COLUMNS", "LINES"}}
-    demo = subprocess.Popen([sys.executable, *_COMMAND], stdout=follower, stderr=follower, env=environment)
+    environment["PYTHONPATH"] = str(_ROOT / "src")
+    program, *words = shlex.split(command)
+    words = ["-m", "quire", *words] if program == "quire" else words
+    process = subprocess.Popen([sys.executable, *words], stdout=follower, stderr=follower, env=environment, cwd=folder)
     os.close(follower)
     printed = b"".join(iter(lambda: _read(leader), b""))
     os.close(leader)
-    if demo.wait():
-        raise SystemExit(f"The demo ended with {demo.returncode}: {printed.decode()}")
-    lines = printed.decode().replace("\r\n", "\n").split("\n")
-    return lines[: next(number for number, line in enumerate(lines) if plain(line) == _UNTIL)]
+    if process.wait():
+        raise SystemExit(f"{command} ended with {process.returncode}: {printed.decode()}")
+    text = printed.decode().replace("\r\n", "\n")
+    lines = [line.rpartition("\r\x1b[K")[2] for line in text.split("\n")]  # without a line of progress
+    end = next((number for number, line in enumerate(lines) if plain(line) == _UNTIL), len(lines))
+    return "\n".join(lines[:end]).rstrip("\n").split("\n")
 
 
 def _read(terminal: int) -> bytes:
@@ -88,15 +117,19 @@ def spans(line: str) -> Iterator[Span]:
             column += width(part)
 
 
-def draw(lines: Sequence[str]) -> str:
-    """Return the animated picture: a sheet with all lines that moves up, and a cover over the lines to come."""
-    shown = ["\x1b[32m$\x1b[0m quire demo", *lines]
-    pauses = [_SECTION if re.match(r"\d\. ", plain(line)) else _STEP for line in shown]
+def draw(shown: Sequence[str], title: str = "quire demo, as it runs in a terminal", seconds: float = 0.0) -> str:
+    """Return the animated picture: a sheet with all lines that moves up, and a cover over the lines to come.
+
+    With `seconds` the whole picture takes this time.
+    """
+    pauses = [_SECTION if re.match(r"\d\. |\$ ", plain(line)) else _STEP for line in shown]
     pauses[-1] = _END
+    if seconds:
+        pauses = [pause * seconds / sum(pauses) for pause in pauses]
     across, down = _MARGIN * 2 + COLUMNS * _CELL, _TOP + ROWS * _LINE + _MARGIN
     rows = "\n".join(_row(number, line) for number, line in enumerate(shown))
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across:g} {down}" width="{across:g}" role="img">
-<title>quire demo, as it runs in a terminal</title>
+<title>{escape(title)}</title>
 <style>{_STYLE}{_motion(pauses)}</style>
 <rect width="{across:g}" height="{down}" rx="10" fill="#161b22"/>
 <g fill="#3d4653"><circle cx="20" cy="18" r="6"/><circle cx="40" cy="18" r="6"/><circle cx="60" cy="18" r="6"/></g>
@@ -145,4 +178,6 @@ def _down(newest: int) -> str:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(draw(run_demo()), encoding="utf-8")
+    PICTURE.write_text(draw(run_commands(DEMO)), encoding="utf-8")
+    title = "The gateway, a search, a replay and a first program, as they run in a terminal"
+    TOUR_PICTURE.write_text(draw(run_commands(TOUR), title, TOUR_SECONDS), encoding="utf-8")

@@ -1,11 +1,16 @@
-"""The terminal recording of the README shows what the demo prints today."""
+"""The terminal recordings of the README show what the commands print today."""
 
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from docs.recording import COLUMNS, PICTURE, draw, spans
-from quire.cli import main
+from docs.recording import DEMO, PICTURE, TOUR, TOUR_PICTURE, draw, run_commands, spans
+
+_TIME = re.compile(r"\d+\.\d+")
+"""The milliseconds of a replay, and the scores of a search."""
 
 
 def letters(picture: str) -> str:
@@ -14,14 +19,15 @@ def letters(picture: str) -> str:
     return "".join("".join((text.text or "").split()) for text in texts)
 
 
-def test_the_recording_shows_the_output_of_the_demo(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(COLUMNS))
-    assert main(["demo", "--fast", "--no-serve"]) == 0
-    printed = capsys.readouterr().out.partition("\nTry next\n")[0]
-    recorded = letters(PICTURE.read_text(encoding="utf-8"))
-    assert recorded == "$quiredemo" + "".join(printed.split()), "run python docs/recording.py"
+@pytest.mark.parametrize(
+    ("commands", "picture"),
+    [(DEMO, PICTURE), pytest.param(TOUR, TOUR_PICTURE, marks=pytest.mark.broad)],
+    ids=["demo", "tour"],
+)
+def test_the_recording_shows_what_the_commands_print(commands: Sequence[str], picture: Path) -> None:
+    printed = letters(draw(run_commands(commands)))
+    recorded = letters(picture.read_text(encoding="utf-8"))
+    assert _TIME.sub("#", recorded) == _TIME.sub("#", printed), "run python docs/recording.py"
 
 
 def test_a_line_keeps_its_colours_and_its_columns() -> None:
@@ -33,4 +39,4 @@ def test_reduced_motion_shows_the_end() -> None:
     picture = draw([f"line {number}" for number in range(40)])
     still = picture.partition("prefers-reduced-motion")[2].partition("</style>")[0]
     assert still.count("animation:none") == 2
-    assert "translateY(-285px)" in still  # 41 lines in 26 rows, 19 points each
+    assert "translateY(-266px)" in still  # 40 lines in 26 rows, 19 points each

@@ -17,20 +17,24 @@ _PATHS: Mapping[str, Provider] = {
     "/v1/chat/completions": "openai",
     "/v1/responses": "responses",
 }
-_SENTENCE = re.compile(r"[^\n。！!.]+[。！!.]?")
+_SENTENCE = re.compile(r"[^\n。！!.？?]+[。！!.？?]?")
 _WORD = re.compile(r"[A-Za-z0-9-]{3,}|[\u3040-\u9fff]")
 _QUESTION = ("?", "？")
 
 
 def quote_answer(messages: list[Message]) -> Message:
     """Answer a question with the sentence of the request that shares most words with it, and other messages briefly."""
-    *before, last = [text for message in messages for text in [message.text.strip()] if text] or [""]
-    if not last.endswith(_QUESTION):
+    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
+    newest = [message.text.strip() for message in messages[replies[-1] + 1 if replies else 0 :]]
+    question = next((text for text in newest if text.endswith(_QUESTION)), None)
+    if question is None:
         return Message(role="assistant", content="Noted.")
-    sentences = [part.strip() for text in before for part in _SENTENCE.findall(text) if not part.endswith(_QUESTION)]
-    asked = set(_WORD.findall(last.lower()))
-    best = max(sentences, key=lambda part: len(asked & set(_WORD.findall(part.lower()))), default="")
-    return Message(role="assistant", content=best or "I do not know.")
+    texts = [message.text for message in messages]
+    sentences = [part.strip() for text in texts for part in _SENTENCE.findall(text) if not part.endswith(_QUESTION)]
+    asked = set(_WORD.findall(question.lower()))
+    scores = {part: len(asked & set(_WORD.findall(part.lower()))) for part in reversed(sentences)}
+    best = max(scores, key=lambda part: scores[part], default="")  # the newest of equal ones
+    return Message(role="assistant", content=best.removeprefix("User: ") or "I do not know.")
 
 
 class StubProvider:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, NamedTuple
 from urllib.request import Request, urlopen
-from uuid import uuid4
 
 import quire
 from quire import Message
@@ -21,7 +21,7 @@ from quire.testing import StubProvider
 
 _PROVIDER: Provider = "anthropic"
 _HEAD = "request   client sent   provider got   from its cache"
-_BAR = 40
+_BAR = 26
 
 
 class Exchange(NamedTuple):
@@ -35,9 +35,9 @@ class Exchange(NamedTuple):
 class _Wire:
     """A client with a growing transcript, and the stub that answers it as recorded."""
 
-    def __init__(self, talk: DemoConversation) -> None:
+    def __init__(self, talk: DemoConversation, session: str) -> None:
         self._talk = talk
-        self._session = f"demo-{uuid4().hex[:8]}"
+        self._session = session
         self._number = 0
         self._counts = TokenCounts()
         self._cache = PromptCache(self._counts)
@@ -66,7 +66,7 @@ def play_gateway_demo(where: str | None, budget: int, out: Output, *, fast: bool
     talk = load_conversation()
     path = where or str(Path(mkdtemp(prefix="quire-gateway-")) / "agent.db")
     narration, paint = Narration(out.paint, fast=fast or out.json), out.paint
-    wire = _Wire(talk)
+    wire = _Wire(talk, _new_session(path))
     if not out.json:
         narration.title(f"{talk.title}: a client sends its whole transcript, the gateway at most {budget:,} tokens")
         narration.line(paint.dim(_HEAD))
@@ -106,6 +106,13 @@ def play_gateway_demo(where: str | None, budget: int, out: Output, *, fast: bool
         f"quire serve {path} --open",
         "quire gateway run agent.db --mcp -- claude    # or codex, opencode, aider: your own client",
     )
+
+
+def _new_session(where: str) -> str:
+    """Return the name of a session that the store does not have."""
+    with quire.Library(where, create=True) as library:
+        names = {name.rpartition("/")[2] for name in library.list(prefix="gateway/")}
+    return next(name for number in count(1) if (name := f"demo-{number}") not in names)
 
 
 def _replies(messages: Sequence[Message]) -> list[int]:
