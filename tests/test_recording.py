@@ -14,9 +14,9 @@ _TIME = re.compile(r"\d+\.\d+")
 
 
 def letters(picture: str) -> str:
-    """Return the text of a picture of a terminal, without spaces."""
+    """Return the words of a picture of a terminal."""
     texts = ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
-    return "".join("".join((text.text or "").split()) for text in texts)
+    return " ".join(" ".join((text.text or "").split()) for text in texts)
 
 
 @pytest.mark.parametrize(
