@@ -38,6 +38,8 @@ class Page:
     lifecycle: Lifecycle = ACTIVE
     visibility: Visibility = EXPANDED
     pinned: bool = False
+    opened: int = 0
+    """The entry that opened a folder above it for it."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,9 @@ class Kept:
         return page
 
     def _folder(self, index: str) -> Page:
-        page = self._attached(index)
+        """Return a folder in the tree. The id of a segment is its root."""
+        is_segment = index and index in [segment.id for segment in self.live_segments()]
+        page = self._attached(self.root(index) if is_segment else index)
         if not page.folder:
             raise Refused(f"{index} is no folder")
         return page

@@ -124,7 +124,7 @@ class Model(Kept):
             if any(other in self.above(child) for other in gathered) or children.count(child.index) > 1:
                 raise Refused("gathered twice")
         index = self._next(above.segment)
-        before = children[0] if gathered and gathered[0].parent == parent else None
+        before = children[0] if gathered and gathered[0].parent == above.index else None
         self._create(Page(index, above.segment, folder=True, name=self._name(name)), above, pinned, before)
         for child in gathered:
             self._leave(child.index)
@@ -176,6 +176,7 @@ class Model(Kept):
 
     def move_page(self, source: str, target: str, before: str | None) -> dict[str, str]:
         page, above = self._attached(source), self._folder(target)
+        target = above.index
         self._loose(page)
         if page in [above, *self.above(above)]:
             raise Refused("into its own subtree")
@@ -221,8 +222,11 @@ class Model(Kept):
     # What is shown
 
     def expand(self, index: str) -> None:
-        self._attached(index)
+        page = self._attached(index)
+        before = dict(self.state.pages)
         self._open(index)
+        if page.segment == self.conversation() and self.state.pages != before and self.state.pages[index] == page:
+            self._change(index, opened=self.seq + 1)  # a folder above it was opened: it is the newest page now
 
     def hide(self, index: str) -> None:
         page = self._attached(index)
