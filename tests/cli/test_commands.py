@@ -1,5 +1,6 @@
 """The tree, and errors of unknown names."""
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import quire
 from quire.cli import main
 from quire.cli.terminal import Paint
 from quire.cli.tree import draw_tree
+from quire.storage.base import JOURNAL, Commit, Delete
 from tests.cli.conftest import Run
 from tests.cli.screens import plain, widest
 
@@ -29,8 +31,8 @@ def test_tree_shows_every_page_with_its_state(capsys: pytest.CaptureFixture[str]
         context.conversation.delete(0)
     assert main(["tree", str(tmp_path / "a.db"), "--context", "agent"]) == 0
     printed = capsys.readouterr().out
-    assert "mem-2 Chapter 1 page [hidden, summary 0 tokens]" in printed
-    assert "mem-1 座位 10 tokens [folded away]" in printed
+    assert "mem-2 Chapter 1 page [folded, summary 0 tokens]" in printed
+    assert "mem-1 座位 10 tokens [folded]" in printed
     assert "mem-3 Old 1 token [archived]" in printed
     assert "mem-4 Gone cold 1 token (from mem-0)" in printed
     assert "usr-1 A slip of the tongue 9 tokens [deleted] (from usr-0)" in printed
@@ -60,7 +62,7 @@ def test_a_hidden_page_is_a_line(tmp_path: Path) -> None:
     with quire.open(tmp_path / "a.db") as context:
         note = context.pages.create_detail_page("Seat", "Prefers a window seat", "靠窗", "mem-0")
         context.pages.hide(note)
-        assert f"└─ {note} Seat 2 tokens [line, summary 5 tokens]" in list(draw_tree(context.pages, PLAIN))
+        assert f"└─ {note} Seat 2 tokens [folded, summary 5 tokens]" in list(draw_tree(context.pages, PLAIN))
 
 
 @pytest.mark.parametrize("columns", [50, 72, 100])
@@ -137,3 +139,49 @@ def test_new_stores_the_budget_of_a_context(run: Run, tmp_path: Path) -> None:
         assert ctx.budget == 3_000
     assert run("new", tmp_path / "b.db", "--budget", "0").code != 0
     assert not (tmp_path / "b.db").exists()
+
+
+def test_write_writes_a_page_by_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "a.db"
+    assert run("new", store).code == 0
+    assert run("write", store, "port", "5433").out.startswith("mem-1 port: written (entry ")
+    assert run("write", store, "port", "5433").out == "mem-1 port: no change\n"
+    monkeypatch.setattr("sys.stdin", StringIO("Refunds take 30 days.\n"))
+    done = run("write", store, "Handbook", "-", "--document", "--pin", "--json").value()
+    assert (done["page"]["index"], done["page"]["pinned"], done["changed"]) == ("docs-1", True, True)
+    assert run("show", store, "docs-1", "--body").out.strip() == "Refunds take 30 days."
+
+
+def test_check_reports_each_problem(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    run("new", store)
+    assert (run("check", store).code, run("check", store).out) == (0, "default: no problems\n")
+    with quire.open(store) as context:
+        context.write("port", "5433")
+        head = context.pages.storage.head("default")
+        assert head is not None
+        context.pages.storage.commit("default", Commit(head.version, head.version, head.value, [Delete(JOURNAL, 2)]))
+    ended = run("check", store)
+    assert ended.code == 1
+    assert ended.out.splitlines()[-1] == "default: 1 problem"
+    found = run("check", store, "--json").value()
+    assert (found["sound"], [problem["where"] for problem in found["problems"]]) == (False, ["journal 2"])
+
+
+def test_delete_and_expire_remove_contexts(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "a.db"
+    for name in ("a", "b", "support-1", "support-2"):
+        assert run("new", store, "--context", name).code == 0
+    assert run("delete", store, "a").code == 2  # without a terminal there is nobody to ask
+    assert run("delete", store, "a", "--yes").out.startswith("deleted a\n")
+    assert run("delete", store, "b", "--yes", "--scrub", "--json").value()["scrubbed"]
+    assert [value["name"] for value in run("ls", store, "--json").values()] == ["support-1", "support-2"]
+    assert run("expire", store, "1d", "--dry-run").out == "0 contexts\n"
+    assert run("expire", store, "2020-03-11", "--yes").out == "0 contexts\n"
+    kept = run("expire", store, "0h", "--dry-run", "--json").value()
+    assert [each["name"] for each in kept["contexts"]] == ["support-1", "support-2"]
+    assert run("expire", store, "0h", "--prefix", "support-2", "--yes").code == 0
+    done = run("expire", store, "0h", "--archive", tmp_path / "old", "--yes")
+    assert (done.code, run("ls", store).out) == (0, "no contexts\n")
+    assert run("import", store, tmp_path / "old" / "support-1.quire").code == 0
+    assert run("check", store, "--context", "support-1").code == 0

@@ -97,14 +97,14 @@ def test_find_shows_the_match_in_a_long_line(run: Run, store: Path, monkeypatch:
 
 
 def test_archive_prints_the_kind_of_archive_and_the_command_to_undo_it(run: Run, store: Path) -> None:
-    assert "mem-2 Wishes: archived hot: " in run("archive", store, "mem-2").out
-    for index in ("mem-2", "mem-1"):  # itself, and a page below it
-        assert "no change: it is archived hot, not cold; restore" in run("recall", store, index).out
+    assert "mem-2 Wishes: archived: " in run("archive", store, "mem-2").out
+    for index, state in (("mem-2", "archived"), ("mem-1", "folded")):  # itself, and a page below it
+        assert f"no change: it is {state}, not cold-archived; restore" in run("recall", store, index).out
     assert run("restore", store, "mem-1").code == 0
     assert run("restore", store, "mem-2").code == 0
     assert "no change" in run("recall", store, "mem-2").out
     cold = run("archive", store, "mem-2", "--cold").out
-    assert "archived cold: " in cold
+    assert "cold-archived: " in cold
     assert "recall brings it back" in cold
     assert "back in the tree" in run("recall", store, "mem-2").out
 
@@ -184,10 +184,10 @@ def test_stats_and_hits_describe_states(run: Run, store: Path) -> None:
         context.conversation.delete(1)
     assert "; edits removed 1 more\n" in run("stats", store).out
     assert "mem-3  score " in run("find", store, "old trains").out
-    assert "Old note  [in the cold archive]\n" in run("find", store, "old trains").out
+    assert "Old note  [cold-archived]\n" in run("find", store, "old trains").out
     assert run("archive", store, "mem-2").code == 0
     said = run("find", store, "座位").out
-    assert "座位  [folded away]\n" in said
+    assert "座位  [folded]\n" in said
     assert " 0.00" not in said
     assert "Wishes  [archived]\n" in run("find", store, "Wishes").out
 

@@ -7,8 +7,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from quire.cli.terminal import DEFAULT_WIDTH, Paint, count_of, cut, escape_control, width
-from quire.core.records import RENDERER
-from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, Visibility
+from quire.model.pages import ContentsPage, DetailPage, Lifecycle, Mark, Page, PageIndex, Segment, state_word
 from quire.system import ContextSystem
 from quire.system.rules import check_whole_number
 
@@ -150,7 +149,7 @@ def _is_marked(page: Page) -> bool:
 
 
 def _is_open(page: Page) -> bool:
-    return page.effective is Lifecycle.ACTIVE and page.visibility is Visibility.EXPANDED
+    return not state_word(page)
 
 
 def _segment_line(segment: Segment, paint: Paint) -> str:
@@ -172,14 +171,11 @@ def _marks(page: Page) -> list[tuple[str, str]]:
         marks.append(("pinned", "green"))
     if isinstance(page, DetailPage) and page.mark is not Mark.NONE:
         marks.append((page.mark.name.lower(), "red"))
-    if page.lifecycle is Lifecycle.HOT_ARCHIVED:
-        marks.append(("archived", "blue"))
-    elif page.effective is Lifecycle.HOT_ARCHIVED:
-        marks.append(("folded away", "dim"))
-    elif page.visibility is Visibility.HIDDEN:
-        leaf, folded = isinstance(page, DetailPage), page.author == RENDERER
-        word = "line" if leaf else "folded" if folded else "hidden"
+    word = state_word(page)
+    if word == "folded" and page.effective is Lifecycle.ACTIVE:
         marks.append((f"{word}, summary {count_of(page.summary_tokens, 'token')}", "blue"))
-    elif page.effective is Lifecycle.ACTIVE and not page.pinned:
+    elif page.effective is Lifecycle.HOT_ARCHIVED:
+        marks.append((word, "blue" if word == "archived" else "dim"))
+    elif not word and not page.pinned:
         marks.append(("open", "dim"))
     return marks

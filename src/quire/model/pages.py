@@ -230,6 +230,18 @@ STATES: dict[Lifecycle, State] = {
 """The names of lifecycles in JSON."""
 
 
+def state_word(page: Page) -> str:
+    """Return "folded", "archived" or "cold-archived" for a page that is not shown in full; "" for an open page.
+
+    A folded page is one line, or is in a folder that is folded or archived.
+    """
+    if page.effective is Lifecycle.COLD_ARCHIVED:
+        return "cold-archived"
+    if page.lifecycle is Lifecycle.HOT_ARCHIVED:
+        return "archived"
+    return "folded" if page.effective is Lifecycle.HOT_ARCHIVED or page.visibility is Visibility.HIDDEN else ""
+
+
 def page_to_dict(page: Page) -> dict[str, Any]:
     """Return the fields of a page without its body."""
     folder = isinstance(page, ContentsPage)

@@ -484,7 +484,7 @@ class Piece(Struct, frozen=True):
 
 
 class HitLine(Struct, frozen=True):
-    """A page that matches a search."""
+    """A page that matches a search. A page with the lifecycle hot is `folded` if it was not archived itself."""
 
     index: PageIndex
     name: str
@@ -495,6 +495,7 @@ class HitLine(Struct, frozen=True):
     lifecycle: State
     segment: str
     complete: bool
+    folded: bool
 
 
 class Hits(Struct, frozen=True):

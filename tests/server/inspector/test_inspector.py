@@ -138,6 +138,12 @@ def test_chinese_words_are_found_with_their_passage(visit: Opener) -> None:
     marked = visitor.find(".hit mark").all_inner_texts()
     assert marked
     assert set(marked) == {"退款"}
+    visitor.page.fill(".search-field", "the")
+    expect(visitor.find(".hit .chip", "folded").first).to_be_visible()  # no page that was only folded is "archived"
+    hits = visitor.ask("/search?q=the&limit=20")["hits"]
+    assert {hit["folded"] for hit in hits if hit["lifecycle"] == "hot"} == {True}
+    assert set(visitor.find(".hit .chip").all_inner_texts()) <= {"folded", "cold-archived"}
+    visitor.page.fill(".search-field", "退款")
     visitor.find(".hit", "退款名单").first.click()
     expect(visitor.find(".panel-name")).to_have_text("退款名单")
     visitor.page.fill(".search-field", "zzyzx")

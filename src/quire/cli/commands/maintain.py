@@ -1,9 +1,12 @@
-"""Commands that maintain a store: doctor, purge, erase."""
+"""Commands that maintain a store: check, doctor, purge, delete, expire, erase."""
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import quire
 from quire import Context
@@ -12,10 +15,32 @@ from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
 from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
 from quire.model.pages import ContentsPage
-from quire.storage.base import no_such_context
+from quire.storage.base import Remainder, no_such_context
 from quire.storage.urls import mask_address
 
+if TYPE_CHECKING:
+    from quire.maintenance.retention import Action
+
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+@command(
+    *CONTEXT,
+    examples=("quire check agent.db", "quire check agent.db --context support-42 --json | jq .sound"),
+    about="It reads one context; the doctor reads the whole store. The exit code is 1 if a problem is found.",
+)
+def run_check(options: argparse.Namespace, out: Output) -> int | None:
+    with open_context(options) as context:
+        problems = context.check()
+        name = context.name
+    if out.json:
+        out.value({"name": name, "sound": not problems, "problems": problems})
+    else:
+        for problem in problems:
+            out.line(f"{out.paint.red('error')} {escape_control(str(problem))}")
+        verdict = out.paint.red(count_of(len(problems), "problem")) if problems else out.paint.green("no problems")
+        out.line(f"{escape_control(name)}: {verdict}")
+    return 1 if problems else None
 
 
 @command(
@@ -103,6 +128,91 @@ def _ask(warning: str, lines: Iterable[str], out: Output) -> None:
 
 @command(
     STORE,
+    argument("name", metavar="NAME", help="the context to delete"),
+    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    argument("--scrub", action="store_true", help="also rewrite the store without the bytes of the context"),
+    examples=("quire delete agent.db support-42", "quire delete agent.db support-42 --yes --scrub"),
+    about="Its forks stay. Without --scrub its bytes stay in the store until they are overwritten. Use quire erase to"
+    " remove the forks and all bytes.",
+)
+def run_delete(options: argparse.Namespace, out: Output) -> None:
+    with quire.Library(options.where, create=False) as library:
+        _require_confirmed(library, options, "A deleted context cannot be restored", out)
+        done = library.delete(options.name, scrub=options.scrub)
+    out.result(done, f"deleted {', '.join(map(escape_control, done.contexts))}", *_remains(done.remains, out))
+
+
+def _require_confirmed(library: quire.Library, options: argparse.Namespace, warning: str, out: Output) -> None:
+    if not options.yes:
+        if not library.exists(options.name):
+            raise no_such_context(library.storage, options.name, repr(mask_address(options.where)))
+        _ask(warning, [out.paint.cyan(escape_control(options.name))], out)
+
+
+def _remains(remains: Iterable[Remainder], out: Output) -> list[str]:
+    return [f"   {out.paint.yellow('not reached')}: {escape_control(left.text)}" for left in remains]
+
+
+_AGE = re.compile(r"(\d{1,6})([hdw])", re.ASCII)
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+def _age(text: str) -> timedelta | datetime:
+    """Return an age such as 12h, 90d or 8w, or a time. Raises `ArgumentTypeError`."""
+    age = _AGE.fullmatch(text)
+    if age:
+        return timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 90d, 8w or 12h, nor a time") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@command(
+    STORE,
+    argument(
+        "older_than", type=_age, metavar="AGE", help="an age such as 90d, 8w or 12h, or a time such as 2026-03-11"
+    ),
+    argument("--prefix", default="", metavar="TEXT", help="only names that start with this"),
+    argument("--archive", metavar="FOLDER", help="first export each context to a file in this folder, and verify it"),
+    argument("--dry-run", action="store_true", help="list the contexts, and remove nothing"),
+    argument("--scrub", action="store_true", help="also rewrite the store without their bytes"),
+    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    examples=(
+        "quire expire agent.db 90d --dry-run",
+        "quire expire agent.db 52w --archive old --yes",
+        "quire expire agent.db 2026-03-11 --prefix support- --yes --scrub",
+    ),
+    about="A context that changes meanwhile, or that is damaged, is kept. quire import reads the files of --archive."
+    " The exit code is 1 if a context could not be removed.",
+)
+def run_expire(options: argparse.Namespace, out: Output) -> int | None:
+    action: Action = "archive" if options.archive else "delete"
+    with quire.Library(options.where, create=False) as library:
+        chosen: dict[str, Any] = {"action": action, "folder": options.archive, "prefix": options.prefix}
+        if not options.yes and not options.dry_run:
+            listed = library.expire(options.older_than, **chosen, dry_run=True)
+            if listed:
+                _ask(
+                    "Expired contexts are removed", [out.paint.cyan(escape_control(each.name)) for each in listed], out
+                )
+        done = library.expire(options.older_than, **chosen, dry_run=options.dry_run, scrub=options.scrub)
+    if out.json:
+        out.value({"dry_run": options.dry_run, "contexts": done})
+    else:
+        for each in done:
+            verb = "would remove" if options.dry_run else "removed"
+            state = f"{out.paint.red('kept')}: {escape_control(each.problem)}" if each.problem else verb
+            out.line(f"{out.paint.cyan(escape_control(each.name))}: {state}{f' → {each.path}' if each.path else ''}")
+        out.line(count_of(sum(not each.problem for each in done), "context"))
+        for line in _remains(done[0].remains if done else (), out):
+            out.line(line)
+    return 1 if any(each.problem for each in done) else None
+
+
+@command(
+    STORE,
     argument("name", metavar="NAME", help="the context to erase"),
     argument("--yes", action="store_true", help="do not ask for confirmation"),
     argument("--no-forks", action="store_true", help="refuse if the context has forks"),
@@ -112,15 +222,12 @@ def _ask(warning: str, lines: Iterable[str], out: Output) -> None:
 )
 def run_erase(options: argparse.Namespace, out: Output) -> int | None:
     with quire.Library(options.where, create=False) as library:
-        if not options.yes:
-            if not library.exists(options.name):
-                raise no_such_context(library.storage, options.name, repr(mask_address(options.where)))
-            _ask("An erasure cannot be undone", [out.paint.cyan(escape_control(options.name))], out)
+        _require_confirmed(library, options, "An erasure cannot be undone", out)
         done = library.erase(options.name, forks=not options.no_forks)
     records = count_of(sum(done.reached.values()), "record")
     out.result(
         done,
         f"erased {', '.join(map(escape_control, done.contexts))}: {records}",
-        *(f"   {out.paint.yellow('not reached')}: {escape_control(left.text)}" for left in done.remains),
+        *_remains(done.remains, out),
     )
     return None if done.scrubbed else 1

@@ -1,6 +1,7 @@
 """Commands that read pages, and commands that change their state in one operation with one journal entry."""
 
 import argparse
+import sys
 from collections.abc import Callable
 
 import quire
@@ -8,8 +9,8 @@ from quire.cli.charts import short_number
 from quire.cli.command import CONTEXT, PAGE, Argument, Command, argument, command, open_context
 from quire.cli.terminal import Output, cut, cut_around, escape_control, pick, width
 from quire.cli.tree import MAX_CHILDREN, MAX_DEPTH, draw_tree, tree_pages
-from quire.errors import InvalidValue
-from quire.model.pages import STATES, ContentsPage, Lifecycle, Page, page_to_dict
+from quire.errors import InvalidOperation, InvalidValue
+from quire.model.pages import STATES, ContentsPage, Lifecycle, Page, page_to_dict, state_word
 from quire.system import ContextSystem
 
 _Describe = Callable[[Page], str]
@@ -44,18 +45,18 @@ def _page_command(
 
 def _describe_archived(page: Page) -> str:
     if page.lifecycle is Lifecycle.COLD_ARCHIVED:
-        return "archived cold: removed from the tree; recall brings it back"
-    return "archived hot: in the tree, but not in the view; restore brings it back"
+        return "cold-archived: removed from the tree; recall brings it back"
+    return "archived: in the tree, but not in the view; restore brings it back"
 
 
 def _describe_not_cold(page: Page) -> str:
     if page.effective is Lifecycle.HOT_ARCHIVED:
-        return "no change: it is archived hot, not cold; restore brings it back"
+        return f"no change: it is {state_word(page)}, not cold-archived; restore brings it back"
     return "no change"
 
 
 run_expand = _page_command(ContextSystem.expand, "open", "expand agent.db usr-7")
-run_hide = _page_command(ContextSystem.hide, "shown as one line", "hide agent.db usr-7")
+run_hide = _page_command(ContextSystem.hide, "folded to one line", "hide agent.db usr-7")
 run_pin = _page_command(ContextSystem.pin, "pinned", "pin agent.db mem-3")
 run_unpin = _page_command(ContextSystem.unpin, "not pinned", "unpin agent.db mem-3")
 run_archive = _page_command(
@@ -69,6 +70,38 @@ run_restore = _page_command(ContextSystem.restore, "back in the view", "restore 
 run_recall = _page_command(
     ContextSystem.recall, "back in the tree", "recall agent.db mem-3", unchanged=_describe_not_cold
 )
+
+
+@command(
+    *CONTEXT,
+    argument("name", metavar="NAME", help="the name of the page"),
+    argument("text", metavar="TEXT", help="the text of the page; - reads standard input"),
+    argument("--folder", default="mem", metavar="FOLDER", help="a folder or a segment (default: %(default)s)"),
+    argument("--summary", default="", metavar="TEXT", help="the summary of the page"),
+    argument("--document", action="store_true", help="write a document, which agents cannot change, instead of a note"),
+    argument("--pin", action="store_true", help="with --document: always show it in full"),
+    examples=(
+        "quire write agent.db port 'The replica listens on 5433.'",
+        "quire write agent.db handbook - --document --summary 'rules for refunds' < handbook.md",
+    ),
+    about="If the folder has a page of this name, its text is replaced. The same text again changes nothing.",
+)
+def run_write(options: argparse.Namespace, out: Output) -> None:
+    if options.pin and not options.document:
+        raise InvalidOperation("--pin is for documents: add --document.")
+    text = sys.stdin.read() if options.text == "-" else options.text
+    with open_context(options) as context:
+        before = context.seq
+        if options.document:
+            index = context.document(options.name, text, options.pin, summary=options.summary)
+        else:
+            index = context.write(options.name, text, options.folder, options.summary)
+        page, seq = context.pages.get_page(index), context.seq
+    entry = "no change" if seq == before else f"written {out.paint.dim(f'(entry {seq})')}"
+    out.result(
+        {"seq": seq, "changed": seq != before, "page": page_to_dict(page)},
+        f"{out.paint.cyan(page.index)} {escape_control(page.name)}: {entry}",
+    )
 
 
 @command(
@@ -154,7 +187,7 @@ def run_show(options: argparse.Namespace, out: Output) -> None:
 
 
 def _page_facts(page: Page, above: list[Page]) -> list[tuple[str, str]]:
-    state = [STATES[page.effective], page.visibility.name.lower(), *(["pinned"] if page.pinned else [])]
+    state = [state_word(page) or "open", *(["pinned"] if page.pinned else [])]
     kind = "contents" if isinstance(page, ContentsPage) else page.form.name.lower()
     facts = [
         ("page", page.index),
@@ -197,7 +230,7 @@ def run_find(options: argparse.Namespace, out: Output) -> None:
             role=options.role,
             lifecycle=_LIFECYCLES.get(options.lifecycle or ""),
         )
-        states = [] if out.json else [_archive_state(context.pages.get_page(hit.index)) for hit in hits]
+        states = [] if out.json else [state_word(context.pages.get_page(hit.index)) for hit in hits]
     if out.json:
         for hit in hits:
             values = pick(hit, "index", "name", "description", "score", "snippet", "path")
@@ -207,15 +240,6 @@ def run_find(options: argparse.Namespace, out: Output) -> None:
         out.note(f"nothing found for {options.query!r}")
     for hit, state in zip(hits, states, strict=True):
         _print_hit(hit, f"  [{state}]" if state else "", out)
-
-
-def _archive_state(page: Page) -> str:
-    """Return the state of a page that is not in the view, in the words of the tree; "" for an active page."""
-    if page.effective is Lifecycle.ACTIVE:
-        return ""
-    if page.effective is Lifecycle.COLD_ARCHIVED:
-        return "in the cold archive"
-    return "archived" if page.lifecycle is Lifecycle.HOT_ARCHIVED else "folded away"
 
 
 def _print_hit(hit: quire.Hit, state: str, out: Output) -> None:

@@ -9,7 +9,17 @@ from msgspec import UNSET, Meta, UnsetType, to_builtins
 from quire.context import Context
 from quire.errors import InvalidValue
 from quire.model.messages import Message
-from quire.model.pages import STATES, ContentsPage, Page, PageIndex, Segment, State, page_to_dict, parse_index
+from quire.model.pages import (
+    STATES,
+    ContentsPage,
+    Page,
+    PageIndex,
+    Segment,
+    State,
+    page_to_dict,
+    parse_index,
+    state_word,
+)
 from quire.search.find import Hit
 from quire.search.page_text import CLOSE, OPEN
 from quire.server import responses
@@ -120,13 +130,14 @@ def find_pages(
     """Search pages, best first."""
     state = None if lifecycle is None else _LIFECYCLES[lifecycle]
     hits = opened.context.find(q, limit, segment=segment, role=role, kind=kind, lifecycle=state)
-    return responses.Hits([_hit_line(hit) for hit in hits], opened.context.seq)
+    return responses.Hits([_hit_line(opened.context, hit) for hit in hits], opened.context.seq)
 
 
-def _hit_line(hit: Hit) -> responses.HitLine:
+def _hit_line(context: Context, hit: Hit) -> responses.HitLine:
     pieces = [responses.Piece(text, n % 2 == 1) for n, text in enumerate(_MARKED.split(hit.snippet)) if text]
     segment = _segment_id(hit.index)
-    return fill(responses.HitLine, hit, snippet=pieces, lifecycle=STATES[hit.lifecycle], segment=segment)
+    folded = state_word(context.pages.get_page(hit.index)) == "folded"
+    return fill(responses.HitLine, hit, snippet=pieces, lifecycle=STATES[hit.lifecycle], segment=segment, folded=folded)
 
 
 # Changing pages

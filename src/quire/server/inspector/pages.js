@@ -4,7 +4,7 @@ import { runOperation } from "./actions.js";
 import { problem } from "./dialog.js";
 import { el, icon, replace } from "./dom.js";
 import { named, number, t } from "./i18n.js";
-import { isCold, isHot, isHidden } from "./states.js";
+import { isCold, isHidden, isHot, stateWord } from "./states.js";
 import { Tree } from "./tree.js";
 import { VirtualList } from "./virtual.js";
 
@@ -161,9 +161,8 @@ class PagesScreen {
       chips.push(
         el("span", { class: "chip pinned", title: t("pinned") }, icon("pin"), el("span", { class: "sr" }, t("pinned"))),
       );
-    if (isCold(page)) chips.push(chip("cold", named("lifecycle", "cold")));
-    else if (isHot(page)) chips.push(chip("hot", named("lifecycle", "hot")));
-    else if (isHidden(page)) chips.push(chip("hidden", named("visibility", "hidden")));
+    const state = isCold(page) ? "cold" : page.lifecycle === "hot" ? "hot" : "hidden";
+    if (stateWord(page)) chips.push(chip(state, stateWord(page)));
     if (page.folder) chips.push(chip("count", number(page.children)));
     if (depth === 0) chips.push(chip("permission", named("permission", page.permission)));
     return el("span", { class: "marks" }, chips);

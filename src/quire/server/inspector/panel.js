@@ -7,7 +7,7 @@ import { exactly, named, number, t, when } from "./i18n.js";
 import { address, go } from "./route.js";
 import { longText } from "./long.js";
 import { blocksOf, drawBlock } from "./speech.js";
-import { operationsFor } from "./states.js";
+import { operationsFor, stateWord } from "./states.js";
 
 const FIRST_CHARS = 6_000;
 const MOST_CHARS = 200_000;
@@ -249,8 +249,7 @@ class Panel {
 }
 
 function stateWords(page) {
-  const words = [named("lifecycle", page.effective)];
-  if (page.effective === "active") words.push(named("visibility", page.visibility));
+  const words = [stateWord(page) || named("visibility", "expanded")];
   if (page.pinned) words.push(t("pinned"));
   return words.join(" · ");
 }

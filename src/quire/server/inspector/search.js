@@ -33,7 +33,7 @@ class SearchScreen {
     );
     this.lifecycle = this.filter(
       "search.lifecycle",
-      ["active", "hot", "cold"].map((state) => [state, named("lifecycle", state)]),
+      ["active", "hot", "cold"].map((state) => [state, t(`search.${state}`)]),
     );
     this.sum = el("p", { class: "dim search-sum", role: "status" });
     this.hits = el("ol", { class: "hits" });
@@ -126,7 +126,7 @@ class SearchScreen {
         el("b", {}, hit.name || t("unnamed")),
         hit.lifecycle === "active"
           ? null
-          : el("span", { class: `chip ${hit.lifecycle}` }, named("lifecycle", hit.lifecycle)),
+          : el("span", { class: `chip ${hit.folded ? "hidden" : hit.lifecycle}` }, this.state(hit)),
         el("span", { class: "mono dim" }, [...hit.path, hit.index].join(" › ")),
       ),
       el(
@@ -136,6 +136,10 @@ class SearchScreen {
       ),
     );
     return el("li", {}, row);
+  }
+
+  state(hit) {
+    return hit.folded ? named("visibility", "hidden") : named("lifecycle", hit.lifecycle);
   }
 
   /** Move up and down between the field and the results. */

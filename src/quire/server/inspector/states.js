@@ -6,6 +6,13 @@ export const isCold = (page) => page.lifecycle === "cold" || page.effective === 
 export const isHot = (page) => (page.effective ?? page.lifecycle) === "hot";
 export const isHidden = (page) => page.visibility === "hidden";
 
+/** Return the word for a page that is not shown in full: folded, archived or cold-archived; "" for an open page. */
+export function stateWord(page) {
+  if (isCold(page)) return named("lifecycle", "cold");
+  if (page.lifecycle === "hot") return named("lifecycle", "hot");
+  return isHot(page) || isHidden(page) ? named("visibility", "hidden") : "";
+}
+
 /** Return the segment of an item of a view, or null. The page of a fold is a span: `usr-1…usr-40`. */
 export function segmentOf(item) {
   if (!item.page) return null;

@@ -317,7 +317,10 @@ export default {
   "operation.create_detail_page": "New page",
   "operation.create_contents_page": "New folder",
 
-  "search.placeholder": "Search all pages, including archived ones",
+  "search.placeholder": "Search all pages, folded and archived too",
+  "search.active": "active",
+  "search.hot": "folded or archived",
+  "search.cold": "cold-archived",
   "search.segment": "All segments",
   "search.lifecycle": "All states",
   "search.count": "{n} pages",

@@ -304,7 +304,10 @@ export default {
   "operation.create_detail_page": "新页面",
   "operation.create_contents_page": "新文件夹",
 
-  "search.placeholder": "搜索全部页面，包括已归档的页面",
+  "search.placeholder": "搜索所有页面，包括已折叠和已归档的",
+  "search.active": "活动",
+  "search.hot": "已折叠或已归档",
+  "search.cold": "已冷归档",
   "search.segment": "全部段",
   "search.lifecycle": "全部状态",
   "search.count": "{n} 页",
