@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import quire
 from quire import InvalidValue, Permission, Segment
+from quire.search import rank
+from quire.search.index import MemoryIndex
 from quire.search.memory_scores import GAP, Memory, WordCache
-from quire.search.query import agent_scope, all_segments
+from quire.search.query import agent_scope, all_segments, parse_query
 from quire.search.recall import (
     MAX_WHOLE,
     RecallText,
@@ -21,6 +23,8 @@ from quire.search.recall import (
     word_cache_of,
 )
 from quire.search.vectors import get_vectors
+from quire.storage.base import MAX_KEY
+from quire.storage.search_protocol import Document, IndexState
 
 DAY = 86_400_000
 
@@ -208,3 +212,52 @@ def test_likeness_speaks_for_an_exchange_and_its_neighbours() -> None:
     assert around[4] == 0
     assert likeness_functions(state, "zz", given, None) == []
     assert get_vectors("zz", state.storage, state.context, letters)[0].rows([]).shape[0] == 0
+
+
+def test_a_search_for_candidates_scores_few_pages_however_common_the_words_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {key: ["the", "pump", "ran", *(["kestrel"] if key == 77 else ["well"])] for key in range(1, 5_001)}
+    index = MemoryIndex()
+    index.update(None, IndexState(1, b""), [Document(key, body) for key, body in texts.items()])
+    scored: list[int] = []
+    make = rank.make_scorer
+
+    def counting(*given: Any) -> Any:
+        score = make(*given)
+
+        def count_place(place: Any) -> float:
+            scored.append(place.rowid)
+            return score(place)
+
+        return count_place
+
+    monkeypatch.setattr(rank, "make_scorer", counting)
+    for words, best in (("kestrel pump", 77), ("pump well", None), ("kestrel", 77)):
+        scored.clear()
+        found = rank.rank_partial(index, parse_query(words), [(0, MAX_KEY)], [(0, MAX_KEY)], 50)
+        assert len(scored) <= 2 * rank.MAX_SCORED + 512
+        assert best is None or found[0][1] == best
+        assert len(found) == (50 if words == "pump well" else 1)
+        assert len({key for _, key in found}) == len(found)
+
+
+def test_candidates_follow_edits_of_the_conversation_from_question_to_question() -> None:
+    ctx = quire.open("memory:")
+    said = [ctx.user(f"message {number} about a pump") for number in range(30)]
+    scope = all_segments(ctx.pages._engine.current())
+
+    def ask() -> dict[str, str]:
+        state = ctx.pages._engine.current()
+        return {state.index(memory.key): memory.text for memory in find_memories(state, "pump", scope)}
+
+    before = ask()
+    assert len(before) == 30
+    gone, kept = list(before)[3], list(before)[5]
+    ctx.conversation.delete([said[3]])
+    ctx.user("one more pump")
+    after = ask()
+    assert gone not in after
+    assert after[kept] == before[kept]
+    assert len(after) == 30
+    fresh = quire.open(ctx.pages.storage)
+    state = fresh.pages._engine.current()
+    assert {state.index(one.key): one.text for one in find_memories(state, "pump", all_segments(state))} == after

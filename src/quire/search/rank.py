@@ -113,8 +113,8 @@ def make_scorer(
     return score
 
 
-MAX_SCORED = 500
-"""The number of pages that a search for some words scores, if not all words are that common."""
+MAX_SCORED = 600
+"""About the number of pages that a search for some words scores, twice at most."""
 _MAX_TERMS = 96
 _MAX_DISTINCTIVE = 24
 _WIDER = 4
@@ -177,8 +177,8 @@ def rank_partial(
 ) -> list[ScoredKey]:
     """Return the best pages with some words of a query or other forms of them, as `rank` does.
 
-    Words are taken from the rarest on, until they occur on `MAX_SCORED` pages. If even the rarest occurs on more pages,
-    only the newest pages are considered. So the cost does not grow with the number of pages.
+    Words are taken from the rarest on, until they occur on `MAX_SCORED` pages. If this gives too few pages, the newest
+    pages with the next word are added. So the cost does not grow with the number of pages.
     """
     if not query.clauses or not within:
         return []
@@ -188,13 +188,19 @@ def rank_partial(
     if not order:
         return []
     counts = [weights.count(term) for term in order]
-    split = next((n for n in range(1, len(order)) if sum(counts[: n + 1]) > MAX_SCORED), len(order))
-    if counts[0] > MAX_SCORED:
-        within = _newest(index.sizes(), within, MAX_SCORED / counts[0])
-    wanted = IndexQuery((), tuple(order[:split]), tuple(order[split:]))
-    again = [0.0] * split if wanted.also else []
-    worth = make_scorer([*again, *map(weights.of, order)], index.sizes(), weights.average)
-    return index.best(wanted, within, _demote(worth, behind), limit)
+    split = next((n for n in range(len(order)) if sum(counts[: n + 1]) > MAX_SCORED), len(order))
+
+    def best(some: Sequence[Phrase], spans: Sequence[Span]) -> list[ScoredKey]:
+        also = tuple(term for term in order if term not in some)
+        again = [0.0] * len(some) if also else []
+        worth = make_scorer([*again, *map(weights.of, (*some, *also))], index.sizes(), weights.average)
+        return index.best(IndexQuery((), tuple(some), also), spans, _demote(worth, behind), limit)
+
+    found = best(order[:split], within) if split else []
+    if split < len(order) and len(found) < limit:
+        pages = counts[split] if counts[split] < weights.most else weights.amount.documents  # counting stopped
+        found += best(order[split : split + 1], _newest(index.sizes(), within, MAX_SCORED / pages))
+    return sorted(dict.fromkeys(found), key=lambda page: (-page[0], page[1]))[:limit]
 
 
 def _newest(sizes: Blocks, within: Sequence[Span], share: float) -> list[Span]:
