@@ -535,7 +535,7 @@ def _plan(trials: Trials, random: Random, long: bool) -> Iterator[tuple[str, int
         return
     for _ in range(COUNTS[trials.stock.backend]):
         name = random.choice(list(CASES))
-        calls = trials.course(name).calls
+        calls = trials.course(name).calls or ["copy"]  # SQLite copies itself without a call of the protocol
         writes = [number for number, call in enumerate(calls, 1) if call in WRITES]
         number = random.choice(writes) if writes and random.random() < 0.5 else random.randint(1, len(calls))
         yield name, number, random.choice(kinds)

@@ -184,4 +184,8 @@ def _compare_texts(here: Texts | None, there: Texts | None) -> str:
     expected = {**dict.fromkeys(there[0], ""), **{f"{index} {text}": "" for index, text in there[1].items()}}
     extra = [text[:30] for text in found if text not in expected]
     lost = [text[:30] for text in expected if text not in found]
-    return f"not expected {extra[:5]}, lost {lost[:5]}" if extra or lost else "another order"
+    if extra or lost:
+        return f"not expected {extra[:5]}, lost {lost[:5]}"
+    at = next((place for place, pair in enumerate(zip(here[0], there[0], strict=False)) if pair[0] != pair[1]), -1)
+    first, second = ([text[:20] for text in one[0][max(0, at - 1) : at + 4]] for one in (here, there))
+    return f"another order: {first}, expected {second}, of {len(here[0])} and {len(there[0])}"
