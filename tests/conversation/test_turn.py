@@ -25,6 +25,17 @@ from tests.marks import broad
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
 
+
+class CharacterCounter:
+    """Counts characters."""
+
+    name = "characters"
+    exact = True
+
+    def count(self, text: str) -> int:
+        return len(text)
+
+
 PROGRAM = Path(__file__).with_name("turn_worker.py")
 SHARED = ["file", "sqlite", "postgres", "s3"]
 BRIEF = ["sqlite", "postgres", *broad("file", "s3")]
@@ -284,6 +295,28 @@ def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, m
         ctx.assistant("w-0!")
     with Library(url) as library:
         assert texts(library) == ["w-0?", "w-0!"]
+
+
+def test_messages_keep_their_order_if_another_writer_folded_after_a_dead_turn(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "is_dead", lambda process: True)
+    sizes = [62, 302, 62, 302, 2, 302, 302, 9, 9, 62, 63, 63, 63, 3, 63, 10, 63, 3, 303, 3, 303]
+    said = [f"{number} " + "w" * size for number, size in enumerate(sizes)]
+    with library.open("talk", budget=2_500, counter=CharacterCounter()) as ctx:
+        ctx.import_messages({"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(said))
+        for size in (60, 300, 1_000):  # some sizes let both fold
+            dead = library.turn("talk", key=f"dead {size}", budget=2_500, counter=CharacterCounter())
+            worker = dead.__enter__()
+            worker.user("of the dead worker " + "w" * size)
+            worker.render()
+            ctx.refresh()
+            ctx.user(f"other {size} " + "w" * 2_000)
+            ctx.render()
+            said.append(ctx.messages()[-1].text)
+            with library.turn("talk", key=f"next {size}"):
+                pass
+            assert texts(library) == said
 
 
 @pytest.mark.parametrize("end", ["raises", "dies"])

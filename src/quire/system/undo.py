@@ -288,15 +288,18 @@ def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: 
     """Revert the entries of turns after the entry `before`, pins included.
 
     A record that another writer changed after the turn did stays, and so does a folder or segment with pages of another
-    writer. Changes from before a cleanup or a purge stay too. Messages that the turn added leave the conversation in
-    any case. With `messages_only`, they are all that is taken back.
+    writer. The folds of the turns stay if another writer built on them: half a fold would change the order of messages.
+    Changes from before a cleanup or a purge stay too. Messages that the turn added leave the conversation in any case.
+    With `messages_only`, they are all that is taken back.
     """
-    early, touched, shared = _changes_of_turns(plan.state, before, turns)
+    early, touched, shared, folded = _changes_of_turns(plan.state, before, turns)
     if messages_only:
         early, touched = [*early, *touched], []
     old = {item.key: page_before(item) for item in touched if item.family == PAGE_CODE}
     homes = _homes(plan, old)
     shared |= _folders_in_use(plan, old)
+    if not shared.isdisjoint(folded):
+        shared |= folded
     for item in touched:
         if (item.family, item.key) in shared:
             _take_messages_out(plan, item, before)
@@ -316,8 +319,8 @@ def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: 
 
 def _changes_of_turns(
     state: State, before: int, turns: Container[int]
-) -> tuple[list[Touched], list[Touched], set[tuple[int, int]]]:
-    """Return what the turns changed up to the horizon and after it, and what another writer changed later.
+) -> tuple[list[Touched], list[Touched], set[tuple[int, int]], set[tuple[int, int]]]:
+    """Return what the turns changed up to the horizon and after it, what others changed later, and what they folded.
 
     Each record is as it was before its first change. An entry in which one of the turns took back others is left out:
     otherwise these would return.
@@ -325,6 +328,7 @@ def _changes_of_turns(
     early: dict[tuple[int, int], Touched] = {}
     touched: dict[tuple[int, int], Touched] = {}
     shared: set[tuple[int, int]] = set()
+    folded: set[tuple[int, int]] = set()
     for seq, entry in read_entries(state, before + 1):
         if entry.turn in turns and entry.operation == "turn":
             continue
@@ -332,9 +336,11 @@ def _changes_of_turns(
             place = (item.family, item.key)
             if entry.turn in turns:
                 (touched if seq > state.head.horizon else early).setdefault(place, item)
+                if entry.operation == "fold":
+                    folded.add(place)
             elif place in touched:
                 shared.add(place)
-    return list(early.values()), list(touched.values()), shared
+    return list(early.values()), list(touched.values()), shared, folded
 
 
 def _folders_in_use(plan: Plan, old: Mapping[int, PageRecord | Gone | None]) -> set[tuple[int, int]]:
