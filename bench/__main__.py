@@ -33,6 +33,7 @@ from bench import (
     inspector,
     legal,
     lives,
+    local,
     notes,
     page,
     postgres,
@@ -72,6 +73,7 @@ TOPICS: dict[str, Topic] = {
     "s3": s3.run,
     "contexts": contexts.run,
     "adapters": adapters.run,
+    "local": local.run,
 }
 """The topics in the order of the page. Each writes bench/results/<topic>.json."""
 

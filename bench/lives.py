@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peers.corpora import SWE, are_here
+from bench.peers.corpora import PREFILL, SWE, are_here
 from bench.traces import TRACES
 from quire.cli.replay.strategies import STRATEGIES
 
@@ -33,7 +33,18 @@ def run(*, quick: bool) -> dict[str, Any]:
 def _replayed(name: str, path: Path, *, quick: bool) -> list[Row]:
     title = f"{name.capitalize()} runs as one conversation"
     more = _QUICK if quick else ("--plot", str(IMAGES / f"life-{name}.svg"), "--title", title)
-    command = [sys.executable, "-m", "quire", "replay", str(path), "--joined", "--json", *more]
+    command = [
+        sys.executable,
+        "-m",
+        "quire",
+        "replay",
+        str(path),
+        "--joined",
+        "--json",
+        "--prefill",
+        str(PREFILL),
+        *more,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [row for line in done.stdout.splitlines() if "strategy" in (row := json.loads(line))]
 
@@ -63,6 +74,8 @@ def _recording(name: str, rows: Sequence[Row]) -> str:
 | requests refused (OpenAI / Anthropic), over the budget |{_table(table, budgets, _wrong)}
 
 | time per call, median, × quire |{_table(table, budgets, lambda row: _slower(row, ours))}
+
+| seconds to the first token, all calls, model of 8B / 32B |{_table(table, budgets, _waited)}
 """
 
 
@@ -73,6 +86,10 @@ def _table(table: Mapping[tuple[str, int], Row], budgets: Sequence[int], cell: C
         cells = " | ".join(cell(table[name, budget]) for budget in budgets)
         lines.append(f"| {f'**{name}**' if name == OURS else name} | {cells} |")
     return "\n".join(lines)
+
+
+def _waited(row: Row) -> str:
+    return " / ".join(f"{row['prefill_ms'][model]['total'] / 1_000:,.0f}" for model in ("8B", "32B"))
 
 
 def _reached(row: Row) -> str:

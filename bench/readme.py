@@ -1,6 +1,6 @@
 """The figures of the two READMEs, written between their marks from the kept results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +12,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = (ROOT / "README.md", ROOT / "README.zh-CN.md")
 BEGIN, END = "<!-- figures: written by python -m bench -->\n", "<!-- end of the figures -->\n"
 _HEADS = ("| | quire | others |\n", "| | quire | 其他 |\n")
-_NEEDED = {"peers", "view", "recall", "book"}
+_NEEDED = {"peers", "view", "recall", "book", "lives"}
 _LIFE, _LENGTH = "long/8000", "10000"
 _TRIMS = ("langchain trim_messages, exact", "langchain SummarizationMiddleware", NOTHING)
+_WAITS = ("newest", "trim", "summarise", "compact", "unmanaged")
 _MEMORIES = {"BM25": "bm25s over turns", "newest turns": "recency"}
 
 Kept = Mapping[str, Mapping[str, Any]]
@@ -49,6 +50,7 @@ def rows(results: Kept) -> Iterator[Row]:
     """Return the lines from the measurements."""
     measured = Measured(results["peers"])
     yield _bill(measured)
+    yield _first_token(results["lives"]["recordings"]["airline"])
     yield _refused(measured)
     yield Row(
         "one durable turn in a conversation of 10,000 messages, × raw floor",
@@ -85,6 +87,19 @@ def _bill(measured: Measured) -> Row:
     share = f"{ours['cached']:.0%} cached"
     return Row(
         "billed tokens of long conversations at 8k", "8k 预算下长对话的计费 token", f"1× ({share})", ", ".join(others)
+    )
+
+
+def _first_token(lives: Sequence[Mapping[str, Any]]) -> Row:
+    """Return the times to the first token of all calls at 8k, with the prefill times of a model of 8B."""
+    found = {row["strategy"]: row for row in lives if row["budget"] == 8_000}
+    seconds = {name: f"{row['prefill_ms']['8B']['total'] / 1_000:,.0f} s" for name, row in found.items()}
+    calls = found[OURS]["calls"]
+    return Row(
+        f"time to the first token of {calls:,} calls at 8k together (model of 8B, prefill measured on an H200)",
+        f"8k 预算下 {calls:,} 次调用的首 token 延迟总和（8B 模型，在 H200 上实测的 prefill 时间）",
+        seconds[OURS],
+        ", ".join(f"{name} {seconds[name]}" for name in _WAITS),
     )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from bench.traces import TRACES, Values, conversation, cost, count, system, traces, with_distinct_calls
 
 SWE = TRACES.parent / "swe_agent.jsonl.gz"
+PREFILL = TRACES.parent / "prefill_h200.json"
 LONG = 400
 CORPORA = {
     "airline": "100 recorded customer-service runs with tool calls (τ-bench airline)",
@@ -29,7 +30,7 @@ class Talk(NamedTuple):
 
 def are_here() -> bool:
     """Return True if the recorded conversations exist next to the project."""
-    return TRACES.exists() and SWE.exists()
+    return TRACES.exists() and SWE.exists() and PREFILL.exists()
 
 
 def talks(corpus: str, above: int = 0) -> list[Talk]:

@@ -30,7 +30,19 @@ def results() -> dict[str, Any]:
         topic: {"figures": [{"name": name, "value": value, "note": note} for name, value, note in rows]}
         for topic, rows in figures.items()
     }
-    return {"peers": {"versions": {}, "cells": cells}, **kept}
+    waits = {
+        OURS: 15_600.0,
+        "newest": 146_000.0,
+        "trim": 77_000.0,
+        "summarise": 20_000.0,
+        "compact": 14_000.0,
+        "unmanaged": 99_000.0,
+    }
+    lives = [
+        {"budget": 8_000, "strategy": name, "calls": 1_073, "prefill_ms": {"8B": {"total": wait}}}
+        for name, wait in waits.items()
+    ]
+    return {"peers": {"versions": {}, "cells": cells}, "lives": {"recordings": {"airline": lives}}, **kept}
 
 
 def test_both_readmes_say_what_the_kept_results_say() -> None:
@@ -50,6 +62,8 @@ def test_the_lines_are_computed_and_written_between_the_marks() -> None:
     assert ours["billed tokens of long conversations at 8k"] == ("1× (90% cached)", "no management 4×")
     refused = ours["requests that a provider refuses or that exceed the budget, 4k to 32k"]
     assert refused == ("0 of 10", "1 of 1 peers: 4 to 4")
+    waits = ours["time to the first token of 1,073 calls at 8k together (model of 8B, prefill measured on an H200)"]
+    assert waits == ("16 s", "newest 146 s, trim 77 s, summarise 20 s, compact 14 s, unmanaged 99 s")
     turn = ours["one durable turn in a conversation of 10,000 messages, × raw floor"]
     assert turn == ("5×", f"{SLOW} 200×, {SLOW} 200×")
     assert ours["resuming 10,000 messages in a new process, × raw floor"][0] == "3×"

@@ -14,7 +14,15 @@ import quire
 from docs.replaying import PICTURE, draw
 from quire import Message
 from quire.cli.commands.demo import load_conversation
-from quire.cli.replay.pricing import OUTPUT, CallTotals, PromptCache, Rates, TokenCounts, parse_rates
+from quire.cli.replay.pricing import (
+    OUTPUT,
+    CallTotals,
+    PrefillTimes,
+    PromptCache,
+    Rates,
+    TokenCounts,
+    parse_rates,
+)
 from quire.cli.replay.recordings import Recording, RecordingSet, join_recordings, read_recordings
 from quire.cli.replay.report import describe_recordings, fit_columns, table_head
 from quire.cli.replay.simulation import simulate
@@ -462,3 +470,67 @@ def test_the_page_about_it_names_every_strategy_and_every_column() -> None:
     assert named == [*STRATEGIES]
     columns = [word for row in re.findall(r"^\| ([^`|]+?) \|", page, re.MULTILINE) for word in row.split(", ")]
     assert set(table_head(parse_rates("3"))) - {"strategy"} <= set(columns)
+
+
+PREFILL = [(0, 100, 10.0), (0, 1_000, 100.0), (1_000, 100, 20.0), (1_000, 1_000, 140.0)]
+
+
+@pytest.mark.parametrize(
+    ("cached", "new", "expected"),
+    [
+        (0, 100, 10),
+        (0, 10, 10),  # not less than the least time
+        (0, 550, 55),
+        (500, 550, (55 + 80) / 2),
+        (1_000, 1_900, 260),  # the line continues
+        (2_000, 100, 30),
+    ],
+)
+def test_a_prefill_time_is_linear_between_measurements(cached: int, new: int, expected: float) -> None:
+    assert PrefillTimes(PREFILL).milliseconds(cached, new) == pytest.approx(expected)
+
+
+def test_a_summary_delays_the_request_after_it() -> None:
+    totals = CallTotals(prefill={"8B": PrefillTimes(PREFILL)})
+    totals.count(100, 0)
+    totals.count_summary(1_000, 0, 40)
+    totals.count(1_100, 1_000)
+    totals.count(1_100, 1_000)
+    assert totals.first_token == {"8B": [10, 100 + 20, 20]}
+
+
+def test_prefill_times_are_printed_for_each_strategy(run: Run, two: Path, tmp_path: Path) -> None:
+    path = tmp_path / "prefill.json"
+    path.write_text(json.dumps({"device": "a GPU", "unit": "ms", "shapes": {"8B": {"rows": PREFILL}}}))
+    arguments = (
+        "replay",
+        str(two),
+        "--budget",
+        "1000,2000",
+        "--strategies",
+        "newest,summarise",
+        "--prefill",
+        str(path),
+    )
+    rows = [json.loads(line) for line in run(*arguments, "--json").out.splitlines()][:-1]
+    assert {row["strategy"] for row in rows} == {"quire", "newest", "summarise"}
+    for row in rows:
+        times = row["prefill_ms"]["8B"]
+        assert 0 < times["median"] <= times["p95"] < times["total"]
+    shown = plain(run(*arguments).out)
+    assert re.search(r"to the first token +8B: s +p50 ms +p95 ms\nquire +\d", shown)
+    assert "prefill times on a GPU" in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", '{"shapes": {}}', '{"shapes": {"8B": {"rows": []}}}', '{"shapes": {"8B": {"rows": [[0, 1]]}}}',
+     '{"unit": "s", "shapes": {"8B": {"rows": [[0, 1, 2]]}}}', '{"shapes": {"8B": {"rows": [[0, 1, 2], [0, 1, 3]]}}}',
+     '{"shapes": {"8B": {"rows": [[0, -1, 2]]}}}'],
+)  # fmt: skip
+def test_wrong_prefill_times_are_refused(run: Run, two: Path, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "prefill.json"
+    path.write_text(text)
+    done = run("replay", str(two), "--prefill", str(path))
+    assert (done.code, done.out) == (2, "")
+    assert "prefill" in done.err

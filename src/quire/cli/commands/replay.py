@@ -8,7 +8,7 @@ from textwrap import wrap
 import quire
 from quire.cli.command import argument, command, token_count
 from quire.cli.commands.imports import parse_conversation
-from quire.cli.replay.pricing import CallTotals, Rates, parse_rates
+from quire.cli.replay.pricing import CallTotals, Prefill, Rates, parse_rates, read_prefill
 from quire.cli.replay.recordings import (
     Recording,
     RecordingSet,
@@ -26,6 +26,7 @@ from quire.cli.replay.report import (
     draw_plot,
     fit_columns,
     legend,
+    prefill_table,
     print_call,
     run_values,
     table_head,
@@ -81,6 +82,11 @@ _DAYS = 30
         help="the price of a million input tokens, or INPUT,CACHED,OUTPUT such as 3,0.3,15 (default: the price of the"
         " model that the sessions name most often, if quire knows it)",
     ),
+    argument(
+        "--prefill",
+        metavar="FILE",
+        help="measured prefill times (JSON): print the time to the first token of each strategy",
+    ),
     argument("--plot", metavar="FILE", help="plot cost, cached share and facts over the budgets (SVG)"),
     argument("--title", metavar="TEXT", help="the title of the plot (default: file names and model calls)"),
     examples=(
@@ -90,6 +96,7 @@ _DAYS = 30
         "quire replay session.jsonl --budget 16000",
         "quire replay agent.db --context support-42",
         "quire replay runs/*.jsonl --joined --price 3,0.3,15 --plot life.svg",
+        "quire replay runs.jsonl --prefill prefill.json",
         "quire replay runs.jsonl.gz --conversation 3 --budget 8000 --json | jq -s 'map(.tokens)'",
     ),
     about="For each budget it prints a table: the tokens that quire and other strategies send, the share from the"
@@ -102,6 +109,7 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
     sources, days = _find_sources(options)
     kinds, budgets = _defaults(options, sources)
     rates = parse_rates(options.price)
+    prefill = Prefill() if options.prefill is None else read_prefill(Path(options.prefill))
     plot = None if options.plot is None else Path(options.plot)
     if plot is not None:
         check_plot_path(plot)
@@ -122,7 +130,7 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
     single = recordings.conversations[0] if len(recordings.conversations) == len(budgets) == 1 else None
     sums = None if single is None else _print_calls(single, budgets[0], rates, out)
     with Progress("Replaying", recordings.calls * len(kinds) * len(budgets)) as progress:
-        simulation = simulate(recordings, kinds, budgets, rates, lambda done: progress.at(done, "model calls"))
+        simulation = simulate(recordings, kinds, budgets, rates, lambda done: progress.at(done, "model calls"), prefill)
     if not simulation.runs:
         raise simulation.too_small[budgets[-1]]
     if plot is not None:  # before anything is printed: the reader may close the pipe
@@ -130,7 +138,7 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
     if out.json:
         _print_values(recordings, simulation, sums, out)
     else:
-        _print_tables(recordings, simulation, rates, out)
+        _print_tables(recordings, simulation, rates, prefill, out)
     if plot is not None:
         out.note(f"plot written to {plot}")
 
@@ -212,7 +220,9 @@ def _print_calls(recording: Recording, budget: int, rates: Rates, out: Output) -
     return {"quire": totals_values(ours), "sliding_window": totals_values(theirs)}
 
 
-def _print_tables(recordings: RecordingSet, simulation: Simulation, rates: Rates, out: Output) -> None:
+def _print_tables(
+    recordings: RecordingSet, simulation: Simulation, rates: Rates, prefill: Prefill, out: Output
+) -> None:
     out.line(f"\n{out.paint.bold(describe_recordings(recordings))}")
     if recordings.usage.calls:
         out.line(*wrap(describe_usage(recordings.usage, rates), out.columns))
@@ -223,12 +233,19 @@ def _print_tables(recordings: RecordingSet, simulation: Simulation, rates: Rates
         _print_budget(budget, out)
         cells = [[line[place] for place in places] for line in table]
         out.table([head[place] for place in places], cells, right=range(1, len(places)))
+        if prefill.models:
+            names, times = prefill_table(simulation.at(budget))
+            out.line()
+            out.table(names, times, right=range(1, len(names)))
     for budget, error in simulation.too_small.items():
         _print_budget(budget, out)
         out.line(f"   {out.paint.yellow('too small')}: {out.safe(error.fact)}")
     out.line()
     omitted = [name for place, name in enumerate(head) if place not in places]
-    notes = [*legend(rates, simulation), *([f"columns that do not fit: {', '.join(omitted)}"] if omitted else [])]
+    notes = [
+        *legend(rates, simulation, prefill.device),
+        *([f"columns that do not fit: {', '.join(omitted)}"] if omitted else []),
+    ]
     for line in (line for note in notes for line in wrap(note, out.columns)):
         out.line(out.paint.dim(line))
 

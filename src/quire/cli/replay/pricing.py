@@ -1,10 +1,14 @@
-"""The cost of requests: token counts, the prompt cache, prices, and totals over model calls."""
+"""The cost of requests: token counts, the prompt cache, prices, prefill times, and totals over model calls."""
 
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from operator import eq
+from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from quire import Message, Price, TokenCounter, VocabularyCounter
 from quire.cli.replay.recordings import Reach
@@ -85,11 +89,72 @@ def parse_rates(text: str | None) -> Rates:
     return Rates(Price(read=read), output, plain)
 
 
+class PrefillTimes:
+    """Measured times to the first token, by cached and new tokens. Between two measurements the time is linear.
+
+    Fewer new tokens than were measured take the least time. Beyond the last two measurements their line continues.
+    """
+
+    def __init__(self, rows: Iterable[tuple[int, int, float]]) -> None:
+        lines: dict[int, list[tuple[int, float]]] = {}
+        for cached, new, milliseconds in sorted(rows):
+            lines.setdefault(cached, []).append((new, milliseconds))
+        self._cached = list(lines)
+        self._lines = [([new for new, _ in line], [time for _, time in line]) for line in lines.values()]
+
+    def milliseconds(self, cached: int, new: int) -> float:
+        """Return the time to the first token of a request."""
+        return _interpolate(self._cached, [_interpolate(*line, new) for line in self._lines], cached)
+
+
+def _interpolate(places: Sequence[int], values: Sequence[float], place: int) -> float:
+    if len(places) == 1 or place <= places[0]:
+        return values[0]
+    end = min(bisect_right(places, place), len(places) - 1)
+    step = (values[end] - values[end - 1]) / (places[end] - places[end - 1])
+    return values[end - 1] + step * (place - places[end - 1])
+
+
+class _Shape(msgspec.Struct):
+    rows: list[tuple[int, int, float]]
+
+
+class _PrefillFile(msgspec.Struct):
+    shapes: dict[str, _Shape]
+    unit: Literal["ms"] = "ms"
+    device: str = ""
+
+
+class Prefill(NamedTuple):
+    """The prefill times of models on a device."""
+
+    device: str = ""
+    models: Mapping[str, PrefillTimes] = {}
+
+
+def read_prefill(path: Path) -> Prefill:
+    """Return the times in a file of `--prefill`. Raises `InvalidValue`."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_PrefillFile)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidValue(f"Cannot read prefill times from {str(path)!r}: {error}.", argument="prefill") from None
+    rows = [row for shape in found.shapes.values() for row in shape.rows]
+    places = [{row[:2] for row in shape.rows} for shape in found.shapes.values()]
+    if not all(places) or not rows or min(map(min, rows)) < 0 or sum(map(len, places)) < len(rows):
+        fact = f"{str(path)!r} needs for each model different rows [cached tokens, new tokens, milliseconds] from 0."
+        raise InvalidValue(fact, argument="prefill")
+    return Prefill(found.device, {name: PrefillTimes(shape.rows) for name, shape in found.shapes.items()})
+
+
 class CallTotals:
     """Totals over the model calls of one strategy."""
 
-    def __init__(self, rates: Rates | None = None) -> None:
+    def __init__(self, rates: Rates | None = None, prefill: Mapping[str, PrefillTimes] | None = None) -> None:
         self._rates = rates or Rates()
+        self._prefill = prefill or {}
+        self.first_token: dict[str, list[float]] = {model: [] for model in self._prefill}
+        """For each model and call, the milliseconds to the first token: prefill of the request and its summaries."""
+        self._waited = dict.fromkeys(self._prefill, 0.0)
         self.calls = 0
         self.tokens = 0
         self.shared = 0
@@ -111,6 +176,9 @@ class CallTotals:
         self.openai_refusals += "openai" in refusing
         self.anthropic_refusals += "anthropic" in refusing
         self.over += over
+        for model, times in self._prefill.items():
+            self.first_token[model].append(self._waited[model] + times.milliseconds(shared, tokens - shared))
+            self._waited[model] = 0.0
 
     def count_summary(self, tokens: int, shared: int, written: int) -> None:
         """Count one model call for a summary."""
@@ -118,6 +186,8 @@ class CallTotals:
         self.summary_tokens += tokens
         self.summary_shared += shared
         self.written += written
+        for model, times in self._prefill.items():
+            self._waited[model] += times.milliseconds(shared, tokens - shared)
 
     @property
     def input_tokens(self) -> int:
@@ -152,7 +222,11 @@ class CallTotals:
 
     def latency(self) -> tuple[float, float]:
         """Return the median and the 95th percentile of the time of a call, in milliseconds."""
-        if len(self.seconds) < 2:
-            only = 1_000 * sum(self.seconds)
-            return only, only
-        return 1_000 * median(self.seconds), 1_000 * quantiles(self.seconds, n=20, method="inclusive")[-1]
+        return middle_and_slow([1_000 * second for second in self.seconds])
+
+
+def middle_and_slow(times: Sequence[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile of times."""
+    if len(times) < 2:
+        return sum(times), sum(times)
+    return median(times), quantiles(times, n=20, method="inclusive")[-1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quire.cli.charts import Axis, Bar, Line, Panel, draw_bars, draw_lines, stack_panels
 from quire.cli.commands.view import draw_bar
-from quire.cli.replay.pricing import CallTotals, Rates
+from quire.cli.replay.pricing import CallTotals, Rates, middle_and_slow
 from quire.cli.replay.recordings import Reach, RecordedUsage, RecordingSet
 from quire.cli.replay.simulation import MAX_FACTS, ModelCall, Simulation, StrategyRun
 from quire.cli.replay.strategies import QUIRE, SUMMARY_TOKENS
@@ -50,6 +50,20 @@ def table_rows(runs: Sequence[StrategyRun]) -> Iterator[list[str]]:
         ]
 
 
+def prefill_table(runs: Sequence[StrategyRun]) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and the rows of the table of times to the first token, one row for each strategy."""
+    models = list(runs[0].totals.first_token)
+    head = ["to the first token", *(name for model in models for name in (f"{model}: s", "p50 ms", "p95 ms"))]
+    rows: list[list[str]] = []
+    for run in runs:
+        row = [run.kind.name]
+        for times in run.totals.first_token.values():
+            middle, slow = middle_and_slow(times)
+            row += f"{sum(times) / 1_000:,.1f}", f"{middle:,.0f}", f"{slow:,.0f}"
+        rows.append(row)
+    return head, rows
+
+
 def fit_columns(head: Sequence[str], tables: Sequence[Sequence[Sequence[str]]], columns: int) -> list[int]:
     """Return the positions of the columns that fit the terminal, the same for all tables."""
     lines = [head, *(line for table in tables for line in table)]
@@ -82,8 +96,13 @@ def describe_usage(usage: RecordedUsage, rates: Rates) -> str:
     )
 
 
-def legend(rates: Rates, simulation: Simulation) -> Iterator[str]:
+def legend(rates: Rates, simulation: Simulation, device: str = "") -> Iterator[str]:
     """Yield the explanation of the columns."""
+    if any(run.totals.first_token for run in simulation.runs):
+        yield (
+            f"to the first token: prefill times{device and ' on '}{device}, of all calls and of one; a summariser's own"
+            " calls delay the request; the time to write a summary is not counted"
+        )
     yield (
         f"cost: in plain input tokens; a cached token costs {rates.price.read:.3g}, an output token of a summariser"
         f" {rates.output:.3g}"
@@ -115,6 +134,10 @@ def run_values(run: StrategyRun) -> Values:
         "cost": totals.cost,
         "money": totals.money,
         "latency_ms": {"median": middle, "p95": slow},
+        "prefill_ms": {
+            model: dict(zip(("total", "median", "p95"), (sum(times), *middle_and_slow(times)), strict=True))
+            for model, times in totals.first_token.items()
+        },
         "illegal": {"openai": totals.openai_refusals, "anthropic": totals.anthropic_refusals},
         "over_budget": totals.over,
         "facts": totals.facts._asdict(),

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from quire import Context, Message, View, check_legal
-from quire.cli.replay.pricing import CallTotals, PromptCache, Rates, TokenCounts
+from quire.cli.replay.pricing import CallTotals, Prefill, PromptCache, Rates, TokenCounts
 from quire.cli.replay.recordings import (
     Reach,
     Recording,
@@ -62,6 +62,7 @@ def simulate(
     budgets: Sequence[int],
     rates: Rates,
     progress: Callable[[int], None] = lambda done: None,
+    prefill: Prefill | None = None,
 ) -> Simulation:
     """Play every conversation with every strategy at every budget.
 
@@ -71,7 +72,8 @@ def simulate(
     counts = TokenCounts()
     tokens = sum(counts.total(recording.messages) for recording in recordings.conversations)
     mean = tokens / max(1, recordings.messages)
-    runs = [StrategyRun(budget, kind, CallTotals(rates)) for budget in budgets for kind in kinds]
+    models = None if prefill is None else prefill.models
+    runs = [StrategyRun(budget, kind, CallTotals(rates, models)) for budget in budgets for kind in kinds]
     too_small: dict[int, IrreducibleFloor] = {}
     done = 0
     for recording in recordings.conversations:
