@@ -23,6 +23,7 @@ LARGE = {
     "assistant": ("--turns", "90"),
     "coding_agent": ("--rounds", "1"),
     "team": ("--tickets", "9"),
+    "week": ("--days", "3", "--tickets", "5", "--customers", "2"),
 }
 """The larger examples, each with the options that make it short enough for the normal run."""
 SHORT = sorted(path for path in FOLDER.glob("*.py") if path.stem not in LARGE)
