@@ -71,7 +71,7 @@ def rows(results: Kept) -> Iterator[Row]:
     yield Row(
         "questions about months of dialogue with all evidence in a view of 1,000 tokens",
         "关于数月对话的问题：1,000 token 的视图中证据齐全的比例",
-        f"{_shown(results, 'quire')} (+ vectors {_shown(results, 'quire + wordllama')})",
+        ", + vectors ".join(filter(None, (_shown(results, who) for who in ("quire", "quire + wordllama")))),
         ", ".join(f"{name} {_shown(results, who)}" for name, who in _MEMORIES.items()),
     )
     opening = _figure(results, "book", "open 1,000,000 pages")
@@ -148,7 +148,6 @@ def _figure(results: Kept, topic: str, begins: str) -> Mapping[str, Any]:
 
 
 def _shown(results: Kept, who: str) -> str:
-    row = next(
-        row for row in results["recall"]["figures"] if row["name"] == f"evidence not all shown, 1,000 tokens: {who}"
-    )
-    return f"{100 - row['value']:.0f} %"
+    """Return the share of questions with all evidence in the view; "" if it was not measured."""
+    name = f"evidence not all shown, 1,000 tokens: {who}"
+    return next((f"{100 - row['value']:.0f} %" for row in results["recall"]["figures"] if row["name"] == name), "")

@@ -57,8 +57,8 @@ _MIN_SELECTED, _MAX_SELECTED = 300, 4_000
 tokens it takes those with the fair share too."""
 _BELOW_FLOOR = 270
 """The tokens of memories for a message of common words. With its heading, the block has at most 300."""
-_FEW = 16
-"""So few good memories are never too many."""
+_ALIKE_SHARE, _FEW = 0.4, 16
+"""If a third of all memories, and not only a few, have this share of the best score, the question tells little."""
 _SAMPLE = 100
 """The number of exchanges that are taken from a long conversation to know how common a word is."""
 _MAX_LINES = 2_000
@@ -351,8 +351,8 @@ class RankedMemories(Struct, frozen=True):
         if best <= 0 or room <= 0:
             return RecallText()
         left = room if share is None else share
-        good = sum(score >= _GOOD_SHARE * best for score in self.scores) if selective and floor else 0
-        if self.clarity < floor or good > max(_FEW, len(self.scores) // 3):
+        alike = sum(score >= _ALIKE_SHARE * best for score in self.scores) if selective and floor else 0
+        if self.clarity < floor or alike > max(_FEW, len(self.scores) // 3):
             left = min(left, _BELOW_FLOOR)
         if selective:
             left = min(left, _MAX_SELECTED)
