@@ -9,7 +9,7 @@ from typing import Any
 import quire
 import quire.gateway
 from quire.gateway.gateway_server import RunningGateway
-from quire.gateway.sessions import SessionInfo
+from quire.gateway.sessions import Call, SessionInfo, Sessions
 from tests.gateway_clients.runs import Client
 from tests.gateway_clients.script import ToolScript, find_shell
 from tests.strict_provider import Body, Reply, State, StrictProvider
@@ -31,6 +31,7 @@ class Outcome:
     steps: int
     limit: int
     needed: int = 0
+    """The tokens of the longest request of the client, before the gateway rewrote it."""
     requests: int = 0
     refused: list[str] = field(default_factory=list)
     compactions: int = 0
@@ -64,7 +65,7 @@ class _Task:
 
     def __init__(self, client: Client, steps: int, seed: int, start: int | None) -> None:
         self.client, self.steps, self.seed = client, steps, seed
-        self.limit = self.needed = 0
+        self.limit = 0
         self.facts: list[str] = []
         self.state = State()
         self.script = ToolScript()
@@ -81,7 +82,6 @@ class _Task:
         self.limit = self.state.limit = 2 * start
         per_step = (SHARE * self.limit - start) / self.steps
         words = max(5, round((per_step - _PER_STEP) / _PER_WORD))
-        self.needed = round(start + self.steps * per_step)
         self.facts = self.client.write_facts("alpha", self.steps, words=words, seed=self.seed)
         if self.gateway is not None:
             sessions = self.gateway.gateway.sessions
@@ -95,7 +95,7 @@ def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: 
     start = None if gateway else measure_start(name, root / "start")
     client = Client(name, root / "run", context_limit=None if start is None else 2 * start)
     task = _Task(client, steps, seed, start)
-    usage, sessions, answer = _Usage(), [], ""
+    usage, sessions, answer, longest = _Usage(), [], "", _Longest()
     with ExitStack() as stack:
         upstream = stack.enter_context(StrictProvider(task.state, task))
         upstream.wire = usage
@@ -104,6 +104,7 @@ def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: 
             where = {"anthropic": upstream.url, "openai": upstream.url, "port": 0}
             running = quire.gateway.start(root / "agent.db", mode="fold", **where)  # type: ignore[arg-type]
             task.gateway = stack.enter_context(running)
+            longest.watch(running.gateway.sessions)
             address = running.url
         try:
             answer = client.ask(address, f"Do task alpha in {steps} steps", seconds=60 + 10 * steps)
@@ -116,7 +117,7 @@ def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: 
     return Outcome(
         steps,
         task.limit,
-        needed=task.needed,
+        needed=_count(name, json.loads(longest.body)) if longest.body else 0,
         requests=usage.requests,
         refused=[problem.message for problem in upstream.refused],
         compactions=task.script.summaries,
@@ -129,6 +130,22 @@ def run_steps(name: str, root: Path, steps: int, *, gateway: bool = True, seed: 
         found=count_found(root / "agent.db", task.facts) if gateway else 0,
         sessions=sessions,
     )
+
+
+class _Longest:
+    """Keeps the longest body that a client sends to a gateway."""
+
+    body = b""
+
+    def watch(self, sessions: Sessions) -> None:
+        read = sessions.read
+
+        def read_and_keep(call: Call) -> bool:
+            found = read(call)
+            self.body = max(self.body, call.plain, key=len)
+            return found
+
+        sessions.read = read_and_keep  # type: ignore[method-assign]
 
 
 def count_found(path: Path, facts: list[str]) -> int:

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,6 +103,25 @@ class Client:
         """Run the client with one prompt and return its output. An exit code other than 0 is an error."""
         launch = prepare(self.command(prompt, *arguments), address, mcp=mcp, environment=self.environment)
         return self.run(launch, variables=variables, seconds=seconds)
+
+    def ask_and_leave(self, address: str, prompt: str, *arguments: str, when: Callable[[], bool]) -> None:
+        """Start the client with one prompt, and kill it as soon as `when` returns true."""
+        launch = prepare(self.command(prompt, *arguments), address, environment=self.environment)
+        with subprocess.Popen(
+            launch.command,
+            cwd=self.work,
+            env=self.environment | launch.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            end = time.monotonic() + 120
+            while not when():
+                assert process.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
 
     def run(self, launch: Launch, *, variables: Mapping[str, str] | None = None, seconds: float = 240) -> str:
         """Start a client and return its output. An exit code other than 0 is an error."""

@@ -8,7 +8,7 @@ and a request without the tool gets a title.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,6 +26,9 @@ _SHELLS: Mapping[str, str] = {
     "exec": "",
 }
 """The shell tools of the clients, with the name of their argument."""
+_AGENTS = "collaboration"
+"""The namespace of Codex's tools for sub-agents."""
+_WAITS = 8
 _CALLS = ("function_call", "custom_tool_call", "reasoning")
 
 
@@ -55,7 +58,7 @@ class ToolScript:
         texts = list(_last_texts(body))
         newest = "\n".join(texts)
         tool = find_shell(body)
-        if _SUMMARY.search(newest):
+        if _SUMMARY.search(newest) or _is_trigger(body):
             self.summaries += 1
             return Reply(f"<summary>The work so far. The last step is {_last_id(body)}.</summary>")
         if tool is None:
@@ -79,12 +82,40 @@ class ToolScript:
 
     def _next_step(self, newest: str) -> tuple[str, tuple[int, int]]:
         """Return the task, the next step and the number of steps; no task if there is none."""
-        if ids := _ID.findall(newest):
-            task, step, steps = ids[-1]
-            return task, (int(step) + 1, int(steps))
-        if tasks := _TASK.findall(newest):
-            return tasks[-1][0], (0, int(tasks[-1][1]))
+        ids, tasks = list(_ID.finditer(newest)), list(_TASK.finditer(newest))
+        if ids and (not tasks or ids[-1].start() > tasks[-1].start()):
+            return ids[-1][1], (int(ids[-1][2]) + 1, int(ids[-1][3]))
+        if tasks:  # also after the result of a step, if the client was killed before it got the next one
+            return tasks[-1][1], (0, int(tasks[-1][2]))
         return "", (0, 0)
+
+
+class AgentScript:
+    """A model that asks two sub-agents if the prompt says so, and waits for them. Otherwise it is a `ToolScript`."""
+
+    def __init__(self, tasks: Sequence[str] = ("alpha", "beta"), steps: int = 2) -> None:
+        self.tasks, self.steps = tasks, steps
+        self.plain = ToolScript()
+
+    def __call__(self, body: Body) -> Reply:
+        newest = "\n".join(_last_texts(body))
+        said = json.dumps(body.get("messages") or body.get("input"))
+        if _TASK.search(newest) or _ID.search(newest) or find_shell(body) is None:
+            return self.plain(body)
+        if "Ask two agents" in newest:
+            return Reply("I ask two agents.", tuple(self._spawn(body, task) for task in self.tasks))
+        ended = sum(f"task {task} is done after" in said for task in self.tasks)
+        waits = len(set(re.findall(r"call_wait_\d+", said)))
+        if "input" in body and ended < len(self.tasks) and waits < _WAITS:  # Codex waits with a tool
+            return Reply("I wait.", (Call(f"call_wait_{waits}", "wait_agent", {"timeout_ms": 10_000}, _AGENTS),))
+        return Reply("Both are done.")
+
+    def _spawn(self, body: Body, task: str) -> Call:
+        prompt = f"Do task {task} in {self.steps} steps"
+        if "input" in body:
+            return Call(f"call_agent_{task}", "spawn_agent", {"task_name": task, "message": prompt}, _AGENTS)
+        arguments = {"description": "read", "subagent_type": "general-purpose", "prompt": prompt}
+        return Call(f"call_agent_{task}", "Agent", arguments)
 
 
 def find_shell(body: Body) -> str | None:
@@ -100,6 +131,12 @@ def _added_tools(body: Body) -> Iterator[Body]:
     for item in items if isinstance(items, list) else ():
         for space in item.get("tools") or ():
             yield from space.get("tools") or ()
+
+
+def _is_trigger(body: Body) -> bool:
+    """Return whether Codex asks the API to compact the history."""
+    items = body.get("input")
+    return isinstance(items, list) and items[-1].get("type") == "compaction_trigger"
 
 
 def _last_id(body: Body) -> str:
@@ -127,6 +164,8 @@ def _texts_of(message: Body) -> Iterator[str]:
         if name in message:
             yield str(message[name])
             return
+    if message.get("type") == "compaction":
+        yield message["encrypted_content"]
     content: Any = message.get("content")
     for block in [{"text": content}] if isinstance(content, str) else content or []:
-        yield str(block.get("tool_use_id") or block.get("text") or "")
+        yield str(block.get("tool_use_id") or block.get("text") or block.get("encrypted_content") or "")

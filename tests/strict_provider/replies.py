@@ -8,11 +8,15 @@ Body = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """A tool call of the scripted model. A text as `arguments` makes a custom call of Responses."""
+    """A tool call of the scripted model. A text as `arguments` makes a custom call of Responses.
+
+    `namespace` is that of the tool in Responses.
+    """
 
     id: str
     name: str
     arguments: Body | str
+    namespace: str = ""
 
 
 class Fault(NamedTuple):
@@ -28,7 +32,7 @@ class Reply(NamedTuple):
 
     `thinking` has the texts of its thinking blocks, in front of the text and the calls; an empty text is a redacted
     block. `truncated` means that `max_tokens` cut it off. A stream ends after `cut` events: without a last chunk, or
-    cleanly if `clean`, or with an error event if there is a `fault`.
+    cleanly if `clean`, or with an error event if there is a `fault`. `pause` is the time before each event in seconds.
     """
 
     text: str = ""
@@ -38,6 +42,7 @@ class Reply(NamedTuple):
     cut: int | None = None
     clean: bool = False
     fault: Fault | None = None
+    pause: float = 0.0
 
 
 Script = Callable[[Body], Reply | Fault]

@@ -45,6 +45,10 @@ def make_answer(request: Request, reply: Reply, state: State, number: int) -> Bo
 def _output(request: Request, reply: Reply, state: State, number: int) -> Iterator[Body]:
     signer = Signer(request, state, judge_thinking(request, state).last)
     encrypts = "reasoning.encrypted_content" in (request.body.get("include") or ())
+    items = request.body["input"]
+    if isinstance(items, list) and items[-1].get("type") == "compaction_trigger":  # Codex asks the API for a summary
+        yield {"type": "compaction", "id": f"cmp_{number:04}", "encrypted_content": reply.text}
+        return
     if reply.thinking:
         item: Body = {"type": "reasoning", "id": f"rs_{number:04}"}
         item["summary"] = [{"type": "summary_text", "text": text} for text in reply.thinking if text]
@@ -59,6 +63,7 @@ def _output(request: Request, reply: Reply, state: State, number: int) -> Iterat
             yield {**custom, "call_id": call.id, "name": call.name, "input": call.arguments}
             continue
         named = {"call_id": call.id, "name": call.name, "arguments": json.dumps(call.arguments)}
+        named |= {"namespace": call.namespace} if call.namespace else {}
         yield {"type": "function_call", "id": f"fc_{number:04}_{place}", **named, "status": "completed"}
 
 
@@ -102,6 +107,8 @@ def _empty(item: Body) -> Body:
             return {**item, "arguments": "", "status": "in_progress"}
         case "custom_tool_call":
             return {**item, "input": ""}
+        case "compaction":
+            return item
         case _:
             return {**item, "summary": []}
 
@@ -124,6 +131,8 @@ def _parts(item: Body, where: Body) -> Iterator[tuple[str, Body]]:
                 yield "response.function_call_arguments.delta", {**where, "delta": piece}
             done = {"arguments": item["arguments"], "name": item["name"]}
             yield "response.function_call_arguments.done", {**where, **done}
+        case "compaction":
+            return
         case _:
             for n, part in enumerate(item["summary"]):
                 place = {**where, "summary_index": n}

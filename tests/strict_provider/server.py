@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from threading import Lock, Thread
+from time import sleep
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -30,12 +31,16 @@ _ANSWERS: Mapping[Api, ModuleType] = {
 
 
 class Answer(NamedTuple):
-    """A response: its status, headers, and chunks. A stream that is not `complete` is closed without its end."""
+    """A response: its status, headers, and chunks. A stream that is not `complete` is closed without its end.
+
+    `pause` is the time before each chunk in seconds.
+    """
 
     status: int
     headers: Mapping[str, str]
     chunks: list[bytes]
     complete: bool = True
+    pause: float = 0.0
 
 
 class Exchange(NamedTuple):
@@ -55,7 +60,8 @@ class StrictProvider:
 
     `script` answers and can be changed at any time. `requests` has the body of every request, `headers` its headers,
     and `refused` the problem of each one that a rule refused. `state` has the settings, such as the context window.
-    `wire`, if it is a list, gets every request and response as bytes, other paths and methods included.
+    `wire`, if it is a list, gets every request and response as bytes, other paths and methods included. `gone` counts
+    the responses that the client did not wait for.
     """
 
     def __init__(self, state: State | None = None, script: Script | None = None) -> None:
@@ -65,6 +71,7 @@ class StrictProvider:
         self.headers: list[dict[str, str]] = []
         self.refused: list[Problem] = []
         self.wire: list[Exchange] | None = None
+        self.gone = 0
         self._number = 0
         self._lock = Lock()
         self._server = _Server(self)
@@ -135,7 +142,7 @@ class StrictProvider:
         elif request.api == "chat" and reply.cut is None:
             chunks.append(b"data: [DONE]\n\n")
         is_complete = reply.cut is None or reply.clean or reply.fault is not None
-        return Answer(200, {"content-type": "text/event-stream"}, chunks, is_complete)
+        return Answer(200, {"content-type": "text/event-stream"}, chunks, is_complete, reply.pause)
 
 
 class _Server(ThreadingHTTPServer):
@@ -217,8 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for frame in _frames(answer):
-            self.wfile.write(frame)
+        try:
+            for frame in _frames(answer):
+                sleep(answer.pause)
+                self.wfile.write(frame)
+        except ConnectionError:
+            self.server.provider.gone += 1
+            raise
         if not answer.complete:
             self.close_connection = True
 

@@ -94,8 +94,10 @@ def _is_hosted(value: Values) -> bool:
 
 
 def is_by_assistant(value: Values) -> bool:
-    """Return whether the model wrote the item."""
-    return value["role"] == "assistant" if _is_message(value) else not is_call_output(value)
+    """Return whether the model wrote the item. Codex adds `agent_message` for what another agent says to the model."""
+    if _is_message(value):
+        return bool(value["role"] == "assistant")
+    return not is_call_output(value) and _kind_of(value) != "agent_message"
 
 
 def _speaks(value: Values) -> bool:
@@ -119,9 +121,9 @@ def _message(run: Sequence[Entry]) -> Message:
 
 def _input(item: Entry) -> Message:
     place, value = item[:2]
-    role = parts.role_field(value, place, _ROLES)
+    role: Role = "user" if _kind_of(value) == "agent_message" else parts.role_field(value, place, _ROLES)
     content = parts.read_content(value.get("content"), f"{place}.content", _READERS)
-    return Message(role=role, content=content, origin="responses", developer=value["role"] == "developer")
+    return Message(role=role, content=content, origin="responses", developer=value.get("role") == "developer")
 
 
 def _output(item: Entry) -> Message:
