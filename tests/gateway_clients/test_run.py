@@ -53,7 +53,9 @@ def test_a_gateway_that_is_killed_is_started_again_at_the_same_address(tmp_path:
         first = gateway.pid
         for _ in range(2):
             os.kill(gateway.pid, signal.SIGKILL)
-            assert _health(gateway.url)
+            time.sleep(0.05)
+            with urllib.request.urlopen(f"{gateway.url}/quire/health", timeout=60) as response:  # it is not refused
+                assert response.status == 200
         assert (gateway.starts, gateway.pid != first) == (3, True)
     with pytest.raises(ProcessLookupError):
         os.kill(gateway.pid, 0)
@@ -62,16 +64,3 @@ def test_a_gateway_that_is_killed_is_started_again_at_the_same_address(tmp_path:
 def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(StorageFailure, match="gopher"):
         Supervisor(str(tmp_path / "agent.db"), {"anthropic": "gopher:x", "port": 0}, tmp_path / "log")
-
-
-def _health(url: str) -> bytes:
-    """Return the answer of a gateway; wait until it has one."""
-    end = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/quire/health", timeout=5) as response:
-                found: bytes = response.read()
-                return found
-        except OSError:
-            assert time.monotonic() < end
-            time.sleep(0.05)

@@ -16,6 +16,7 @@ from quire.storage.urls import StoreLocation
 from quire.view.options import CompressionConfig, Summariser, check_budget, check_config
 
 if TYPE_CHECKING:
+    import socket
     from typing import Unpack
 
     from quire.gateway.gateway_server import RunningGateway
@@ -59,21 +60,26 @@ def create_app(where: StoreLocation, **settings: "Unpack[Settings]") -> "Gateway
 
 def start(where: StoreLocation, **settings: "Unpack[Settings]") -> "RunningGateway":
     """Run the gateway of a store in a new thread. The returned object has the `url` for clients and stops it."""
-    return _prepare(where, dict(settings)).start()
+    return prepare(where, dict(settings)).start()
 
 
 def serve(
     where: StoreLocation, *, ready: "Callable[[RunningGateway], None] | None" = None, **settings: "Unpack[Settings]"
 ) -> None:
     """Run the gateway of a store until SIGINT or SIGTERM. `ready` is called when it listens."""
-    _prepare(where, dict(settings)).run(ready)
+    prepare(where, dict(settings)).run(ready)
 
 
-def _prepare(where: StoreLocation, settings: dict[str, Any]) -> "RunningGateway":
+def prepare(
+    where: StoreLocation, settings: dict[str, Any], listening: "socket.socket | None" = None
+) -> "RunningGateway":
+    """Return a gateway that is not started yet. `listening` is a socket to use instead of the host and the port."""
     gateway, token = _build(where, settings)
     from quire.gateway.gateway_server import RunningGateway
 
-    return RunningGateway(gateway, bind(gateway.options.host, settings.get("port", DEFAULT_PORT)), token)
+    if listening is None:
+        listening = bind(gateway.options.host, settings.get("port", DEFAULT_PORT))
+    return RunningGateway(gateway, listening, token)
 
 
 def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, str | None]":

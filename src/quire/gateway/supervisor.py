@@ -1,11 +1,13 @@
 """A gateway in a process of its own, for the time of one client. If the process dies, it is started again.
 
 The process has its own session, so that Ctrl-C in the terminal reaches only the client. It gets its settings through
-its standard input, and ends when that is closed, so no gateway outlives the process that started it.
+its standard input, and ends when that is closed, so no gateway outlives the process that started it. The socket belongs
+to the supervisor: a client that connects while the process is started again waits, and is not refused.
 """
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,14 +15,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from quire.errors import QuireError, StorageFailure
+from quire.server.access import bind
 
 _PAUSE = 0.2
 _START_TIMEOUT = 30.0
+
+
+class _Given(NamedTuple):
+    """What the process gets: the store, the settings, and the number of its socket if it does not make its own."""
+
+    where: str
+    settings: dict[str, Any]
+    sockets: tuple[int, ...]
 
 
 class Supervisor:
@@ -34,7 +45,12 @@ class Supervisor:
         self._where, self._settings, self._log = where, settings, log
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self.url, port = self._start()
+        self._socket = bind("127.0.0.1", settings["port"]) if os.name == "posix" else None
+        try:
+            self.url, port = self._start()
+        except StorageFailure:
+            self._close_socket()
+            raise
         self._settings = {**settings, "port": port}
         self._thread = threading.Thread(target=self._watch, name="quire-gateway-supervisor", daemon=True)
         self._thread.start()
@@ -46,9 +62,11 @@ class Supervisor:
 
     def _start(self) -> tuple[str, int]:
         """Start the process, and return its URL and port when it listens."""
+        shared = () if self._socket is None else (self._socket.fileno(),)
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "quire.gateway.supervisor"],
+                pass_fds=shared,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -58,7 +76,7 @@ class Supervisor:
         assert process.stdout is not None
         self._process = process
         self.starts += 1
-        process.stdin.write(msgspec.json.encode({"where": self._where, "settings": self._settings}) + b"\n")
+        process.stdin.write(msgspec.json.encode(_Given(self._where, self._settings, shared)) + b"\n")
         process.stdin.flush()
         line = process.stdout.readline()
         answer: dict[str, Any] = msgspec.json.decode(line) if line else {"error": "it ended without a message"}
@@ -87,6 +105,11 @@ class Supervisor:
         if self._process is not None:
             _end(self._process)
         self._thread.join(_START_TIMEOUT)
+        self._close_socket()
+
+    def _close_socket(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -113,17 +136,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _run() -> None:
     """Run the gateway that standard input describes, until standard input ends."""
-    from quire.gateway import serve
+    from quire.gateway import prepare
     from quire.gateway.gateway_server import RunningGateway
 
-    given: dict[str, Any] = msgspec.json.decode(sys.stdin.buffer.readline())
+    given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Given)
 
     def ready(running: RunningGateway) -> None:
         _write({"url": running.url, "port": running.port})
         threading.Thread(target=_end_with_input, daemon=True).start()
 
     try:
-        serve(given["where"], ready=ready, **given["settings"])
+        listening = [socket.socket(fileno=number) for number in given.sockets]
+        prepare(given.where, given.settings, *listening).run(ready)
     except QuireError as error:
         _write({"error": str(error)})
         time.sleep(_PAUSE)
