@@ -21,7 +21,7 @@ def split(line: str) -> list[str]:
 
 
 def test_every_table_has_the_same_projects_and_no_empty_cell() -> None:
-    assert len(tables()) == 4
+    assert len(tables()) == 5
     names = [[row[0] for row in table[1:]] for table in tables()]
     assert all(each == names[0] for each in names)
     assert names[0][0] == "**quire**"
