@@ -152,3 +152,19 @@ def test_a_run_without_a_place_to_cut_is_counted_to_the_token(run: str, monkeypa
     exact = counter.count(text)
     monkeypatch.setattr("quire.model.tokens._PIECE", 1_024)
     assert exact <= counter.count(text) <= exact + len(text) // 1_024
+
+
+def test_a_repeated_prompt_is_encoded_once() -> None:
+    counter, encoded = VocabularyCounter(), list[str]()
+    counter.count("load the vocabulary")
+    encode = counter._count
+
+    def record(text: str) -> int:
+        encoded.append(text)
+        return encode(text)
+
+    counter._count = record
+    prompt, long = "You are a careful agent. " * 40, "You are a careful agent. " * 4_000
+    counts = [counter.count(text) for text in (prompt, long, prompt, long, "short", "short")]
+    assert counts[:2] == counts[2:4] == [encode(prompt), encode(long)]
+    assert [encoded.count(text) for text in (prompt, long, "short")] == [1, 2, 2]

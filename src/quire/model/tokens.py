@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Protocol
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECE = 1 << 18
 """The most characters that are encoded at once."""
+_REPEATED = range(512, 16_385)
+"""The lengths of texts whose counts are kept: a service gives each new context the same prompt."""
 _SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))")
 """Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
 mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The
@@ -56,6 +58,8 @@ class VocabularyCounter:
         if len(text) > _PIECE:
             return sum(map(self.count, _pieces(text)))
         try:
+            if len(text) in _REPEATED and self._engine is not None:
+                return _count_repeated(self._count, text)
             return self._count(text)
         except UnicodeEncodeError:
             return self._count(_SURROGATE.sub("\ufffd", text))
@@ -68,6 +72,12 @@ class VocabularyCounter:
         if self._engine is None:
             self._engine, self._count = _load(self.vocabulary)
         return self._engine
+
+
+@lru_cache(maxsize=64)
+def _count_repeated(count: Callable[[str], int], text: str) -> int:
+    """Return a count. The last ones are kept: at most 64 texts, a million characters in all."""
+    return count(text)
 
 
 def _pieces(text: str) -> Iterator[str]:
