@@ -125,7 +125,8 @@ def law_check(options: Options, *, most: int = 0) -> Check:
     wanted = most or STATES[options.long]
     deadline = time.monotonic() + (options.seconds or float("inf")) / SHARES
     number = first = options.random("laws").getrandbits(40)
-    states, findings = 0, []
+    states = 0
+    findings: list[str] = []
     while states < wanted and time.monotonic() < deadline and not findings:
         try:
             states += check_walk(number, 30 if options.long else 15)
