@@ -187,7 +187,7 @@ def processes(backend: str, options: Options, each: int) -> Check:
         if process.returncode:
             problems.append(errors.strip()[-200:])
         else:
-            calls += [Call(*one[:3], None if one[3] is None else tuple(one[3])) for one in json.loads(output)]
+            calls += [Call(a, b, name, seen and tuple(seen)) for a, b, name, seen in json.loads(output)]
     order, damage = final_order(where)
     return _check("processes that share a store", backend, calls, order, problems + damage)
 
