@@ -34,7 +34,7 @@ def test_the_key_of_folded_lines_does_not_occur_in_the_transcript(
     running = start(mode="fold", budget=BUDGET)
     provider.script = steps(3)
     client = Worker(running.url, "anthropic", {"x-quire-session": "one"})
-    for turn in range(5):
+    for turn in range(8):
         client.say(f"We begin the turn {turn} now.")
     sent = str(provider.requests[-1]["messages"][0])
     assert "Context key: k7x9q2." in sent
