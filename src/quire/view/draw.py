@@ -19,7 +19,7 @@ from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text, left_out, text_size
 from quire.view.deferred import opened_pages
 from quire.view.escaping import escaping_for
-from quire.view.parts import Granularity, Reply, ShownPage, TokenCache, ViewPart
+from quire.view.parts import Granularity, PreparedLines, Reply, ShownPage, TokenCache, ViewPart
 
 OPENING = "[The conversation begins here.]"
 FOLDED = "Folded earlier"
@@ -55,6 +55,8 @@ class PartBuilder:
         self.most = maxsize
         """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
+        self.prepared_lines: PreparedLines = {}
+        """Lines that the next fold is expected to need."""
 
     def build_leaf(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
         """Return an exchange with all its messages, or a text page as a note; None if it has nothing to show."""

@@ -62,6 +62,12 @@ class FoldResult(NamedTuple):
         )
 
 
+PreparedLine = tuple[str, str, FactAccount]
+"""The name and the summary of a line, and the account of the facts in the text that it replaces."""
+PreparedLines = dict[tuple[int, ...], PreparedLine]
+"""Lines by what they depend on."""
+
+
 class ShownPage(Struct, frozen=True):
     """A page that a part shows: how much of it, the tokens it takes, and the reason if a rule put it there."""
 

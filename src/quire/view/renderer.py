@@ -45,6 +45,7 @@ from quire.view.draw import PartBuilder
 from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
 from quire.view.options import (
     COLD_SHARE,
+    LINES_SHARE,
     RECALL_SHARE,
     TARGET_SHARE,
     THINKING_SHARE,
@@ -181,8 +182,8 @@ class Renderer:
             if own:
                 self._previous, self._tail, self.sent = parts, after, view
                 self._stable_tokens, self.reserved = tokens, reserve
-                self._sent_version = self._engine.state.version
-                self.sent_tokens = used
+                self._sent_version, self.sent_tokens = self._engine.state.version, used
+                self._prepare_fold(cache, room, used if may_fold and folded is None else 0)
             return view
 
     def last_parts(self) -> list[ViewPart]:
@@ -350,6 +351,12 @@ class Renderer:
     def _target(self, room: int) -> int:
         share = int(self._threshold(room) * TARGET_SHARE)
         return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
+
+    def _prepare_fold(self, cache: ViewCache, room: int, used: int) -> None:
+        """Do a part of the work of the next fold, if it is to be expected after a view of `used` tokens."""
+        target = self._target(room)
+        if used > target:
+            cache.prepare_fold(self._engine.state, self._threshold(room) - target, int(room * LINES_SHARE))
 
     def _needs_fold(self, cache: ViewCache, room: int, tail: int, *, cold: bool) -> bool:
         total = cache.total_tokens() + tail

@@ -38,6 +38,8 @@ PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
 """The tokens of a view with more segments than could be drawn."""
+_MANY_NEW = 12
+"""Lines for the next fold are written once so many elements are new."""
 
 
 class ViewCache:
@@ -53,6 +55,7 @@ class ViewCache:
         self.segments: list[ViewPart] = []
         self._blocks: dict[int, ViewPart | None] = {}
         self.nodes: list[Node] = []
+        self._prepared = 0
         self.conversation_tokens = 0
         self.is_over_capacity = False
         """True if a segment shows more than its capacity, or too many pages wait for a layout."""
@@ -130,6 +133,14 @@ class ViewCache:
             self._anchors = anchors
             self._draw_conversation(reader, state.version)
             self._insert_new(state, reader)
+
+    def prepare_fold(self, state: State, room: int, lines: int) -> None:
+        """Write lines for the next fold if several elements are new: see `prepare_lines`. So most turns write none."""
+        if len(self.nodes) - self._prepared >= _MANY_NEW:
+            from quire.view.fold.folding import prepare_lines  # late: many contexts never fold
+
+            self._prepared = len(self.nodes)
+            prepare_lines(state, self._builder, self.nodes, room, lines)
 
     def _is_new(self, key: int) -> bool:
         layout = self._layouts.get(segment_number(key))
@@ -270,6 +281,7 @@ class ViewCache:
 
     def _set_nodes(self, nodes: list[Node]) -> None:
         self.nodes = nodes
+        self._prepared = 0
         self.conversation_tokens = sum(node.part.tokens for node in nodes)
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]

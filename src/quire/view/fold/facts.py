@@ -16,7 +16,7 @@ from errno import errorcode
 from functools import lru_cache, partial
 from typing import Final
 
-from quire.core.plan import Plan
+from quire.core.reader import Reader
 from quire.core.records import PageRecord
 from quire.model.messages import Message, iterate_texts
 from quire.model.text import unescape_json
@@ -434,24 +434,24 @@ class FactCheck:
         return [text[:head], text[len(text) - (room - head) :]] if room else []
 
 
-def check_facts(plan: Plan, pages: Sequence[PageRecord]) -> tuple[FactCheck, list[Message]]:
+def check_facts(reader: Reader, pages: Sequence[PageRecord]) -> tuple[FactCheck, list[Message]]:
     """Return the check for pages that are folded together, and their messages."""
-    check = FactCheck(partial(_is_quire_name, plan))
+    check = FactCheck(partial(_is_quire_name, reader))
     all_messages: list[Message] = []
     for page in pages:
         if page.header.numbers:
-            messages = [plan.message(number).message for number in page.header.numbers]
+            messages = [reader.message(number).message for number in page.header.numbers]
             check.read_exchange(messages)
             all_messages += messages
         elif page.header.body:
-            body = plan.body(page.header.body)
+            body = reader.body(page.header.body)
             check.read_text(body, body)
     return check, all_messages
 
 
-def _is_quire_name(plan: Plan, word: str) -> bool:
+def _is_quire_name(reader: Reader, word: str) -> bool:
     """Return whether a word is the index of a page or the id of a call: the text has it from quire or a provider."""
-    is_index = word[-1:].isdigit() and plan.key_of(word) is not None
+    is_index = word[-1:].isdigit() and reader.key_of(word) is not None
     return is_index or _CALL_ID.fullmatch(word) is not None
 
 

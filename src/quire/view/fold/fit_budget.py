@@ -277,7 +277,8 @@ class BudgetFitter:
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
-        self.result += fold_pages(self.plan, row, chosen, LineBudget(self._builder.measure, self._lines, head))
+        lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
+        self.result += fold_pages(self.plan, row, chosen, lines)
         self._total = None
 
     def _row(self) -> list[RowItem]:

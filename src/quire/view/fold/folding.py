@@ -21,7 +21,7 @@ from quire.core.records import Header, PageRecord, page_line, segment_number
 from quire.model.messages import Message
 from quire.model.pages import Form, Visibility
 from quire.model.text import MAX_DESCRIPTION
-from quire.view.draw import generation_of
+from quire.view.draw import Node, PartBuilder, generation_of
 from quire.view.fold.facts import check_facts
 from quire.view.fold.summaries import (
     chapter_name,
@@ -30,7 +30,7 @@ from quire.view.fold.summaries import (
     summarise_turns,
     summary_allowance,
 )
-from quire.view.parts import FoldResult
+from quire.view.parts import FoldResult, PreparedLine, PreparedLines
 
 MAX_CHILDREN = 16
 CARRY = 8
@@ -39,15 +39,44 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
+_AT_ONCE, _MOST_PREPARED = 4, 512
+"""The most lines that one turn writes before a fold, and the most that are kept."""
+
 Count = Callable[[str], int]
 
 
 class LineBudget(NamedTuple):
-    """The tokens that all lines together may take, and those of the head of each block of lines."""
+    """The tokens that all lines together may take, and those of the head of each block of lines.
+
+    `prepared` has lines that were written before the fold.
+    """
 
     count: Count
     limit: int
     head: int
+    prepared: PreparedLines
+
+
+def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], room: int, lines: int) -> None:
+    """Write lines that the next fold is expected to need, so that it only looks them up.
+
+    The fold will take the oldest exchanges, about `room` tokens, and all lines together may take `lines` tokens. A line
+    is stored with all that it depends on, so a wrong guess costs time and changes nothing.
+    """
+    most, prepared = max_summary_tokens(lines), builder.prepared_lines
+    shown = [node for node in nodes if node.part.kind == "exchange" and len(node.pages) == 1]
+    row = [RowItem(node.pages[0], node.part.tokens, is_line=False) for node in shown]
+    used = new = 0
+    for unit in _units(row, {item.page.key: place for place, item in enumerate(row)}, ()):
+        used += sum(item.tokens for item in unit)
+        if used > room or unit[-1] is row[-1] or new == _AT_ONCE:
+            return
+        key = _line_key(reader, unit, most)
+        if key not in prepared:
+            prepared[key] = _write_line(reader, unit, most, builder.measure)
+            new += 1
+            if len(prepared) > _MOST_PREPARED:
+                del prepared[next(iter(prepared))]
 
 
 def is_folded_line(page: PageRecord) -> bool:
@@ -305,7 +334,7 @@ def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], li
             first_row.append(row[place].page)
             place += 1
             continue
-        folded, pages = _fold_unit(plan, unit, limit, count)
+        folded, pages = _fold_unit(plan, unit, limit, lines)
         if not folded.saved:
             folded, pages = _absorb(plan, unit, first_row, count)
         done += folded
@@ -370,8 +399,25 @@ def _units(chosen: Sequence[RowItem], places: dict[int, int], bounds: Sequence[i
         yield unit
 
 
-def _fold_unit(plan: Plan, unit: Sequence[RowItem], most: int, count: Count) -> tuple[FoldResult, list[PageRecord]]:
+def _line_key(reader: Reader, unit: Sequence[RowItem], most: int) -> tuple[int, ...]:
+    """Return what the line of a group depends on. Its facts depend on the segments too: they are no names of pages."""
+    states = [value for item in unit for value in (item.page.key, item.page.header.seq, item.tokens)]
+    return (most, len(reader.counters), *states)
+
+
+def _write_line(reader: Reader, unit: Sequence[RowItem], most: int, count: Count) -> PreparedLine:
+    """Return the name and the summary of the line of a group, and the account of its facts."""
+    check, messages = check_facts(reader, [leaf for item in unit for leaf in item.leaves or (item.page,)])
+    name = _line_name([item.page for item in unit], messages)
+    allowance = summary_allowance(sum(item.tokens for item in unit), most)
+    return name, *summarise_turns(name, messages, check, allowance, count)
+
+
+def _fold_unit(
+    plan: Plan, unit: Sequence[RowItem], most: int, lines: LineBudget
+) -> tuple[FoldResult, list[PageRecord]]:
     """Fold one group; return the result and the pages in its place. `saved` is 0 if the line is not shorter."""
+    count = lines.count
     pages = [item.page for item in unit]
     if len(unit) == 1 and unit[0].is_open_folder:
         header = pages[0].header
@@ -379,10 +425,9 @@ def _fold_unit(plan: Plan, unit: Sequence[RowItem], most: int, count: Count) -> 
         if saved <= 0:
             return FoldResult(), pages
         return FoldResult(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
-    check, messages = check_facts(plan, [leaf for item in unit for leaf in item.leaves or (item.page,)])
     before = sum(item.tokens for item in unit)
-    name = _line_name(pages, messages)
-    summary, account = summarise_turns(name, messages, check, summary_allowance(before, most), count)
+    known = None if any(item.leaves for item in unit) else lines.prepared.get(_line_key(plan, unit, most))
+    name, summary, account = known or _write_line(plan, unit, most, count)
     if len(unit) > 1:
         folder = make_chapter(plan, pages, name, summary, level=1, count=count, before=before)
         if folder is None:
