@@ -310,7 +310,11 @@ class Plan(Reader):
     def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
         """Move a page to another place, optionally with other header fields."""
         self._last[parent] = max(rank, self._last.get(parent, b""))
-        return self._write(PageRecord(record.key, parent, rank, self._stamp(record.header, fields)))
+        moved = PageRecord(record.key, parent, rank, self._stamp(record.header, fields))
+        if record.header.pinned or moved.header.pinned:
+            return self._write(moved)
+        self._set(record.key, moved)
+        return moved
 
     def place_home(self, record: PageRecord, **fields: Any) -> PageRecord:
         """Move a page back to its old place, or to the end of the root if its folder is gone."""

@@ -244,14 +244,19 @@ class Node(NamedTuple):
         return max((page.header.born for page in self.pages), default=self.opened)
 
 
-def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> list[Node]:
-    """Return the conversation in order: blocks of lines, exchanges, notes."""
+def draw_conversation(
+    reader: Reader, builder: PartBuilder, committed: int, known: Callable[[PageRecord], Node | None] = lambda page: None
+) -> list[Node]:
+    """Return the conversation in order: blocks of lines, exchanges, notes. `known` returns elements drawn before."""
     number = reader.conversation()
     if number is None:
         return []
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
-    missing = [page for page in shown if generation_of(page) is None and not builder.is_cached(page)]
+    expanded = [page for page in shown if page.header.visibility is Visibility.EXPANDED]
+    found = {page.key: node for page in expanded if (node := known(page)) is not None}
+    drawn = {key: node for key, node in found.items() if node.part.bare is None}  # without thinking
+    missing = [page for page in expanded if page.key not in drawn and not builder.is_cached(page)]
     reader.prefetch([n for page in missing for n in page.header.numbers])
     for generation, group in groupby(shown, key=generation_of):
         if generation is not None:
@@ -259,11 +264,12 @@ def draw_conversation(reader: Reader, builder: PartBuilder, committed: int) -> l
             nodes.append(Node(builder.build_lines(reader, pages, committed), pages))
             continue
         for page in group:
-            part = builder.build_leaf(reader, page, committed)
+            node = drawn.get(page.key)
+            part = builder.build_leaf(reader, page, committed) if node is None else node.part
             if part is not None:
                 if part.reply is not None:
                     nodes += draw_prelude(reader, builder, part.reply)
-                nodes.append(Node(part, [page]))
+                nodes.append(Node(part, [page]) if node is None else node)
     return nodes
 
 

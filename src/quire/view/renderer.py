@@ -356,7 +356,7 @@ class Renderer:
         """Do a part of the work of the next fold, if it is to be expected after a view of `used` tokens."""
         target = self._target(room)
         if used > target:
-            cache.prepare_fold(self._engine.state, self._threshold(room) - target, int(room * LINES_SHARE))
+            cache.prepare_fold(self._engine.state, self._threshold(room) - target // 2, int(room * LINES_SHARE))
 
     def _needs_fold(self, cache: ViewCache, room: int, tail: int, *, cold: bool) -> bool:
         total = cache.total_tokens() + tail
@@ -394,6 +394,7 @@ class Renderer:
         plan.apply_deferred()
         plan.put_note(LAST_FOLD)
         fitter = self._fitter(plan, budget, room, tail)
+        fitter.start_from(cache)
         summaries = _summaries_of(engine, self.summaries)
         if summaries.ready:
             fitter.apply_summaries(summaries.ready)

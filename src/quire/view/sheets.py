@@ -251,7 +251,7 @@ class Sheets:
         if not self._is_built or not isinstance(stored, SheetState) or stored.version > state.version:
             return None
         conversation, changed = state.conversation(), state.pages_changed_since(stored.version)
-        if changed is not None and all(segment_number(key) == conversation for key in changed):
+        if changed is not None and set(map(segment_number, changed)) <= {conversation}:
             return {}
         places: Places = {}
         keys: set[int] = set()

@@ -90,13 +90,44 @@ class ViewCache:
         self._check_capacities(state)  # thinking counts too
         self._version = state.version
 
-    def redraw(self, reader: Reader, committed: int, most: int | None = None) -> None:
-        """Draw everything again, from a state or from a plan that may never be committed."""
+    def redraw(
+        self,
+        reader: Reader,
+        committed: int,
+        most: int | None = None,
+        *,
+        fixed: bool = True,
+        conversation: bool = True,
+    ) -> None:
+        """Draw everything again, or what may have changed, from a state or from a plan that may never be committed."""
         self._folded = last_fold(reader)
-        self._draw_fixed(reader, committed, most)
-        self._draw_conversation(reader, committed)
+        has_thinking = self._thinking is not None  # it depends on everything before it
+        if fixed or has_thinking:
+            self._draw_fixed(reader, committed, most)
+        if conversation or has_thinking:
+            self._draw_conversation(reader, committed)
         self._version = -1
         self._choose_thinking()
+
+    def take_over(self, shown: "ViewCache", reader: Reader, room: int) -> bool:
+        """Take the parts of a view of the same budget, if a fold begins with the same ones; return whether it does.
+
+        A fold begins without preludes and deferred changes, and draws segments anew if they could be too large.
+        """
+        others = (shown._anchors, shown._preludes, shown._thinking, shown.exceeds, *shown._new.values())
+        if any(others) or 2 * total_tokens(shown.segments) > room:
+            return False
+        self._folded, self._preamble = last_fold(reader), shown._preamble
+        self.system, self.segments, self._blocks = list(shown.system), list(shown.segments), dict(shown._blocks)
+        self._fixed, self._last, self._has_quotations = shown._fixed, shown._last, False
+        self._set_nodes(list(shown.nodes))
+        return True
+
+    def node_of(self, page: PageRecord) -> Node | None:
+        """Return the element that shows this version of a page alone; None if there is none."""
+        place = self._places.get(page.key)
+        node = None if place is None else self.nodes[place]
+        return node if node is not None and len(node.pages) == 1 and node.pages[0] is page else None
 
     def adopt(self, state: State) -> None:
         """Take the plan that was drawn last as committed: it is the state now."""
@@ -272,7 +303,10 @@ class ViewCache:
         return any(page.key not in exempt and not page.header.pinned for page in shown)
 
     def _draw_conversation(self, reader: Reader, committed: int) -> None:
-        nodes = draw_conversation(reader, self._builder, committed)
+        if self._version < 0:  # a plan is drawn again
+            nodes = draw_conversation(reader, self._builder, committed, self.node_of)
+        else:
+            nodes = draw_conversation(reader, self._builder, committed)
         self._has_quotations = any(anchor.opened for anchor in self._anchors.values())
         self._set_nodes(insert_opened(nodes, reader, self._builder, self._anchors))
         conversation = reader.conversation()

@@ -78,6 +78,9 @@ class BudgetFitter:
         """True if folding would not save enough, so that only the tail was shrunk."""
         self._layout: LayoutPlanner | None = None
         self._total: int | None = None  # None after a change, until it is measured again
+        self._fixed_changed = self._conversation_changed = True  # since the last time
+        self._first_row: list[RowItem] | None = None  # None after a change of the conversation
+        self._line_sizes: dict[int, tuple[PageRecord, int]] = {}
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
     def fit(self, threshold: int, target: int, used: int = 0, *, has_preludes: bool = False) -> int:
@@ -105,7 +108,7 @@ class BudgetFitter:
             least = before if has_preludes else drawn + tail.least_tokens()
             if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
-                self._total = None
+                self._expect_changes()
                 self.is_discarded = True
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
@@ -118,7 +121,7 @@ class BudgetFitter:
         if room > 0 and self._config.sliding_window is None:
             head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
             Unfolding(self.plan, room, count=self._builder.measure, head=head).open_newest(self._row())
-            self._total = None
+            self._expect_changes()
         return self._press()
 
     def has_effect(self, before: ViewCache) -> bool:
@@ -133,12 +136,29 @@ class BudgetFitter:
         self.total()
         return self._cache
 
+    def start_from(self, shown: ViewCache) -> None:
+        """Use the parts that are shown now instead of drawing them again, if nothing is planned yet."""
+        if self._total is None and not self.plan.pages and self._cache.take_over(shown, self.plan, self._budget):
+            self._total = self._cache.total_tokens()
+            self._fixed_changed = self._conversation_changed = False
+
     def total(self) -> int:
         """Return the tokens of the view with the planned changes."""
         if self._total is None:
-            self._cache.redraw(self.plan, self._committed, None if self.plan.lays_out else self._budget)
+            most = None if self.plan.lays_out else self._budget
+            fixed, conversation = self._fixed_changed, self._conversation_changed
+            self._cache.redraw(self.plan, self._committed, most, fixed=fixed, conversation=conversation)
             self._total = self._cache.total_tokens()
+            self._fixed_changed = self._conversation_changed = False
         return self._total + self._tail.tokens
+
+    def _expect_changes(self, *, fixed: bool = True, conversation: bool = True) -> None:
+        """Draw the view again before it is measured: everything, or what may have changed."""
+        self._total = None
+        self._fixed_changed = self._fixed_changed or fixed
+        self._conversation_changed = self._conversation_changed or conversation
+        if conversation:
+            self._first_row = None
 
     def sheet_writes(self) -> list[Write]:
         """Return the writes that store the sheets of this layout."""
@@ -147,7 +167,7 @@ class BudgetFitter:
     def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
         apply_model_summaries(self.plan, ready, self._builder.measure)
-        self._total = None
+        self._expect_changes()
 
     def next_to_fold(self, target: int) -> list[PageRecord]:
         """Return the pages that folding down to the target would take."""
@@ -160,14 +180,14 @@ class BudgetFitter:
         if line is None:
             return total
         unfold_last_turn(self.plan, line)
-        self._total = None
+        self._expect_changes()
         return self.total()
 
     def _fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target. Shrink windows before any of the last turns."""
         lines = [item.page for item in self._row() if item.is_line]
-        restore_summaries(self.plan, lines, self._lines, self._builder.measure)
-        self._total = None
+        if restore_summaries(self.plan, lines, self._lines, self._builder.measure):
+            self._expect_changes(fixed=False)
         self._fold_old(target)
         if self._tail.has_open_windows and self._folds_last_turns(target):
             self._tail.shrink(self.total() - target)
@@ -218,7 +238,7 @@ class BudgetFitter:
             if self.total() <= self._budget:
                 break
             step()
-            self._total = None
+            self._expect_changes()
         lines, stored = self._tail.last_lines, self.plan.note(WINDOW_LINES)
         if lines != (stored.used if stored is not None else NO_LINES):
             self.plan.put_note(WINDOW_LINES, used=lines)
@@ -232,7 +252,7 @@ class BudgetFitter:
         if rooms is None:
             rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
         self._layout.lay_out(rooms)
-        self._total = None
+        self._expect_changes(conversation=False)
 
     def _shrink_layout(self) -> None:
         """Show fewer pages outside the conversation whole: first notes of agents, then pages of developers."""
@@ -279,13 +299,16 @@ class BudgetFitter:
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
         self.result += fold_pages(self.plan, row, chosen, lines)
-        self._total = None
+        self._expect_changes(fixed=False)
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
-        conversation = self.plan.conversation()
-        row = [] if conversation is None else list(self._items(page_key(conversation, 0)))
-        return list(self._split(row, essential_pages(row, self.plan)))
+        if self._first_row is None:
+            conversation = self.plan.conversation()
+            row = [] if conversation is None else list(self._items(page_key(conversation, 0)))
+            has_folder = any(item.is_open_folder for item in row)
+            self._first_row = list(self._split(row, essential_pages(row, self.plan))) if has_folder else row
+        return self._first_row
 
     def _split(self, row: Sequence[RowItem], essential: Set[int]) -> Iterator[RowItem]:
         for item in row:
@@ -306,18 +329,29 @@ class BudgetFitter:
             if header.lifecycle is not Lifecycle.ACTIVE:
                 continue
             if header.visibility is Visibility.HIDDEN:
-                yield RowItem(page, self._builder.draw_line(plan, page)[1], is_line=True)
+                yield RowItem(page, self._line_tokens(page), is_line=True)
             elif header.folder:
                 inner = list(shown_pages(plan, page.key))
                 yield RowItem(page, sum(self._page_tokens(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
                 yield RowItem(page, self._page_tokens(page), is_line=False)
 
+    def _line_tokens(self, page: PageRecord) -> int:
+        """Return the tokens of the line of a page. Each version of a page is drawn once."""
+        known, size = self._line_sizes.get(page.key, (None, 0))
+        if known is not page:
+            size = self._builder.draw_line(self.plan, page)[1]
+            self._line_sizes[page.key] = page, size
+        return size
+
     def _page_tokens(self, page: PageRecord) -> int:
         if page.header.visibility is Visibility.HIDDEN:
-            return self._builder.draw_line(self.plan, page)[1]
+            return self._line_tokens(page)
         if page.header.folder:
             return 0
+        node = self._cache.node_of(page)
+        if node is not None and node.part.bare is None:  # it is drawn as it is now, without thinking
+            return node.part.tokens
         part = self._builder.build_leaf(self.plan, page, self._committed)
         return part.tokens if part is not None else 0
 

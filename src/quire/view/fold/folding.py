@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from quire.core.exchanges import exchange_title, has_given_name
-from quire.core.plan import Plan
+from quire.core.plan import Plan, initial_ranks
 from quire.core.reader import Reader
 from quire.core.records import Header, PageRecord, page_line, segment_number
 from quire.model.messages import Message
@@ -109,8 +109,8 @@ def make_chapter(
     if line >= before:
         return None
     folder = plan.create(key, parent, pages[0].rank, replace(header, line_tokens=line))  # in place of the first page
-    for page in pages:
-        plan.place(page, key, plan.append_rank(key))
+    for page, rank in zip(pages, initial_ranks(len(pages)), strict=True):
+        plan.place(page, key, rank)
     return folder
 
 
@@ -146,20 +146,25 @@ def join_line(
 def carry_lines(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
     """Return the first row with every eight neighbouring lines of one level below a chapter of the next level."""
     row = list(first_row)
+    levels = [level_of(page) if is_folded_line(page) else 0 for page in row]
     level = 1
-    while any(is_folded_line(page) and level_of(page) >= level for page in row):
+    while max(levels, default=0) >= level:
+        if levels.count(level) < CARRY:
+            level += 1
+            continue
         done: list[PageRecord] = []
         same = 0
-        for page in row:
+        for page, own in zip(row, levels, strict=True):
             done.append(page)
             neighbours = same and done[-2].parent == page.parent
-            same = (same if neighbours else 0) + 1 if is_folded_line(page) and level_of(page) == level else 0
+            same = (same if neighbours else 0) + 1 if own == level else 0
             if same == CARRY:
                 gathered = _gather(plan, done[-CARRY:], _summary(done[-CARRY:], limit, count), count)
                 if gathered is not None:
                     done[-CARRY:] = [gathered]
                 same = 0
         row = done
+        levels = [level_of(page) if is_folded_line(page) else 0 for page in row]
         level += 1
     return row
 
@@ -266,7 +271,7 @@ class RowItem(NamedTuple):
 
     def has_user_message(self) -> bool:
         """Return whether a user message is shown here."""
-        return any(leaf.header.form is Form.USER for leaf in (self.page, *self.leaves))
+        return self.page.header.form is Form.USER or any(leaf.header.form is Form.USER for leaf in self.leaves)
 
 
 def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
@@ -281,8 +286,8 @@ def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
         kept.add(item.page.key)
         if item.page.header.form is not Form.SYSTEM:
             break
-    kept.update([s.page.key for s in reversed(expanded) if s.has_user_message()][:1])
-    return kept
+    last = next((item for item in reversed(expanded) if item.has_user_message()), None)
+    return kept if last is None else kept | {last.page.key}
 
 
 def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: int) -> set[int]:

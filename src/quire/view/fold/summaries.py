@@ -176,11 +176,13 @@ def _first_sentence(text: str) -> str:
     return sentence if len(sentence) >= _MIN_TITLE or not sentence.isascii() else ""
 
 
-def restore_summaries(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> None:
-    """Plan summaries for lines that lost theirs because a page was taken out of them."""
-    for page in lines:
-        if page.header.line_tokens and not page.header.description and not page.header.pinned:
-            _summarise(plan, page, max_summary_tokens(most), count)
+def restore_summaries(plan: Plan, lines: Iterable[PageRecord], most: int, count: Count) -> bool:
+    """Plan summaries for lines that lost theirs because a page was taken out of them; return whether there are any."""
+    bare = [page for page in lines if not page.header.description]
+    bare = [page for page in bare if page.header.line_tokens and not page.header.pinned]
+    for page in bare:
+        _summarise(plan, page, max_summary_tokens(most), count)
+    return bool(bare)
 
 
 def _summarise(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRecord:
