@@ -21,9 +21,9 @@ from quire.system.rules import check_bool
 from quire.system.tree import write_document, write_page
 from quire.view.cost import Usage
 from quire.view.explain import Stats, Why
+from quire.view.facade import ViewFacade
 from quire.view.options import CompressionConfig, RenderFields, RenderOptions
 from quire.view.parts import FoldResult
-from quire.view.renderer import ViewFacade
 from quire.view.view import View
 
 if TYPE_CHECKING:  # imported when first used: not every program needs them

@@ -381,7 +381,7 @@ def _context(engine: Engine) -> str:
 _PROBES: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     ("quire.view.renderer", "Renderer.render", _render),
     ("quire.view.renderer", "Renderer._fold", _fold),
-    ("quire.view.renderer", "ViewFacade.report_usage", _report_usage),
+    ("quire.view.facade", "ViewFacade.report_usage", _report_usage),
     ("quire.core.engine", "Engine._once", _once),
     ("quire.search.find", "find", _find),
     ("quire.agent.agent", "find", _find),

@@ -35,8 +35,8 @@ from quire.system.tree import to_page, to_segment, to_text
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
 from quire.view.escaping import Escaping, escaping_for
+from quire.view.facade import ViewFacade
 from quire.view.preamble import context_key
-from quire.view.renderer import ViewFacade
 from quire.view.sheets import SPAN, read_span
 from quire.windows.window_manager import close_window
 

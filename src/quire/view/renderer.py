@@ -1,14 +1,10 @@
-"""Rendering: fold if that is needed, then draw. The only part of the view that writes.
+"""Rendering: fold if that is needed, then draw. The only part of the view that writes."""
 
-`Renderer` draws the views of one handle. `ViewFacade` is the interface of a context to it: it checks options, holds the
-budget, and explains views.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from quire.core.engine import Engine
 from quire.core.plan import Plan
@@ -20,29 +16,23 @@ from quire.core.records import (
     UNDONE_FOLD,
     WINDOW_LINES,
     NoteRecord,
-    SentView,
     segment_number,
 )
 from quire.core.state import State
-from quire.errors import Conflict, InvalidValue, IrreducibleFloor, ReadOnly, short_repr
+from quire.errors import Conflict, IrreducibleFloor, ReadOnly
 from quire.model.messages import Message
 from quire.model.pages import PageIndex, SegmentType
-from quire.model.text import check_text
 from quire.model.tokens import VocabularyCounter
 from quire.providers.plain_json import dumps, to_plain_json
 from quire.providers.tool_schemas import count_tools, tool_sizes
 from quire.view.cost import (
     Outlook,
-    Usage,
-    UsageReports,
     budget_for,
     draw_outlook,
     folder_changes,
     last_reply_at,
-    to_usage,
 )
 from quire.view.draw import PartBuilder
-from quire.view.explain import Stats, Why, dump_items, explain_page, read_stats
 from quire.view.options import (
     COLD_SHARE,
     LINES_SHARE,
@@ -51,9 +41,6 @@ from quire.view.options import (
     THINKING_SHARE,
     CompressionConfig,
     RenderOptions,
-    check_budget,
-    check_config,
-    check_options,
 )
 from quire.view.parts import CountedTools, FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
 from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
@@ -68,10 +55,8 @@ if TYPE_CHECKING:
 
 LINE_TOKENS = 72
 """The most tokens of the budget line in the tail of a view."""
-_DEFAULT_OPTIONS = RenderOptions()
-
-Pieces = Callable[[RenderOptions], Sequence[TailPiece]]
-"""Returns the pieces of a view's tail. It is called without the lock, because it may run code of an app."""
+DEFAULT_OPTIONS = RenderOptions()
+"""A view with these options, and not with equal ones, can be one that only grew at its end."""
 
 
 class Renderer:
@@ -93,6 +78,7 @@ class Renderer:
         self._previous: list[ViewPart] = []
         self._tail: list[ViewPart] = []
         self._stable_tokens = 0  # of the last view, without its tail
+        self._is_plain = False  # the last view had default options and no tail
         self._frame = b""
         self._counted_tools = CountedTools((), b"", 0, ())
         self.sent: View | None = None
@@ -113,78 +99,123 @@ class Renderer:
         The tail has the pieces that are still current, as far as there is room for them.
         """
         with self._engine.lock:
-            budget = self._engine.budget
-            wanted = budget if options.max_tokens is None else options.max_tokens
-            limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
-            reserve = options.reserve + (self._tools(options.tools).tokens if options.tools else 0)
-            room = max(0, limit - reserve)
-            has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
-            room -= LINE_TOKENS if has_line else 0
-            own = wanted == budget and not options.preview
-            inline = options.windows == "inline"
-            self._frame = self._digest_frame(options)
-            self._most = max(budget, wanted)
-            cache, folded = self._update_cache(), None
-            first = bool(options.recall or has_line) and (not own or cache.awaits_first_reply())
-            recall = self._recall_block(options, room) if options.recall and first else None
-            new_tail = partial(self._new_tail, pieces, recall, room=room, own=wanted == budget)
-            tail, frame = new_tail(cache), self._frame
-            self._bind_windows(cache, frame, tail if inline else None)
+            grown = self._grown_view() if self._is_plain and options is DEFAULT_OPTIONS and not pieces else None
+            if grown is None:
+                self._is_plain = False
+                return self._render(options, pieces)
+            return grown
+
+    def _render(self, options: RenderOptions, pieces: Sequence[TailPiece]) -> View:
+        budget = self._engine.budget
+        wanted = budget if options.max_tokens is None else options.max_tokens
+        limit = wanted if options.model is None else budget_for(self._engine.current(), options.model, wanted)
+        reserve = options.reserve + (self._tools(options.tools).tokens if options.tools else 0)
+        room = max(0, limit - reserve)
+        has_line = options.budget_line and room >= 10 * LINE_TOKENS  # the line must not crowd out other parts
+        room -= LINE_TOKENS if has_line else 0
+        own = wanted == budget and not options.preview
+        inline = options.windows == "inline"
+        self._frame = self._digest_frame(options)
+        self._most = max(budget, wanted)
+        cache, folded = self._update_cache(), None
+        first = bool(options.recall or has_line) and (not own or cache.awaits_first_reply())
+        recall = self._recall_block(options, room) if options.recall and first else None
+        new_tail = partial(self._new_tail, pieces, recall, room=room, own=wanted == budget)
+        tail, frame = new_tail(cache), self._frame
+        self._bind_windows(cache, frame, tail if inline else None)
+        after = new_parts(tail, () if inline else cache.preludes())
+        cold = own and self._is_cold()
+        may_fold = own and self.config.enabled
+        if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
+            whole = new_tail(cache, whole=True) if recall or cache.preludes() else tail
+            cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
+            tail = tail if cache.preludes() else whole
             after = new_parts(tail, () if inline else cache.preludes())
-            cold = own and self._is_cold()
-            may_fold = own and self.config.enabled
-            if may_fold and self._needs_fold(cache, room, total_tokens(after), cold=cold):
-                whole = new_tail(cache, whole=True) if recall or cache.preludes() else tail
-                cache, folded = self._fold(cache, room, total_tokens(after), whole, cold=cold)
-                tail = tail if cache.preludes() else whole
-                after = new_parts(tail, () if inline else cache.preludes())
-            fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
-            is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
-            if fills or (is_wrong and not may_fold):
-                whole = new_tail(cache, whole=True)
-                drawn = self._preview(cache, wanted, room, whole, limit, fills=fills)
-                if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
-                    whole = new_tail(drawn)
-                    drawn = self._preview(cache, wanted, room, whole, limit, fills=True)
-                cache, tail, after = (cache, tail, after) if drawn is cache else (drawn, whole, whole.parts())
-            self._bind_windows(cache, frame, tail if inline else None, is_last=True)
-            parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
-            tokens = total_tokens(parts)
-            after = [] if inline else [part for part in after if part.kind != "recalled"]
-            if recall is not None:
-                block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
-                after += [block] if block is not None else []
-            if own:
-                self._last_tail = tail
-            if has_line and (first or _is_line_outdated(cache, limit)):
-                line = self._budget_line(limit, tokens + total_tokens(after), reserve)
-                after += [line] if line.tokens <= LINE_TOKENS else []
-            if cache.is_empty() and not after and not tail.parts():
-                after = [cache.opening()]
-            used = tokens + total_tokens(after)
-            if used > limit - reserve:  # never, unless a part was counted wrongly
-                raise _floor_error(self._engine.state, [*parts, *after], used, max(0, limit - reserve), limit)
-            before = sent_before(self._previous, self._tail, parts)
-            shared = shared_tokens(before, parts, tokens)
-            is_broken = shared < self._stable_tokens and folded is None
-            view = View(
-                parts,
-                budget=wanted,
-                tokens=tokens,
-                shared_prefix=shared,
-                fold=folded,
-                seq=self._engine.state.version,
-                previous=before,
-                tail=after,
-                changes=folder_changes(self._engine.state, before, parts) if is_broken else None,
-                request=self._request(cache, options, reserve) if own else None,
-            )
-            if own:
-                self._previous, self._tail, self.sent = parts, after, view
-                self._stable_tokens, self.reserved = tokens, reserve
-                self._sent_version, self.sent_tokens = self._engine.state.version, used
-                self._prepare_fold(cache, room, used if may_fold and folded is None else 0)
-            return view
+        fills = wanted != budget or cache.total_tokens() + total_tokens(after) > room
+        is_wrong = cache.is_over_capacity or cache.last_folded_line() is not None
+        if fills or (is_wrong and not may_fold):
+            whole = new_tail(cache, whole=True)
+            drawn = self._preview(cache, wanted, room, whole, limit, fills=fills)
+            if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
+                whole = new_tail(drawn)
+                drawn = self._preview(cache, wanted, room, whole, limit, fills=True)
+            cache, tail, after = (cache, tail, after) if drawn is cache else (drawn, whole, whole.parts())
+        self._bind_windows(cache, frame, tail if inline else None, is_last=True)
+        parts = cache.parts(system=options.include_system_prompt, among=tail.parts_by_entry() if inline else ())
+        tokens = total_tokens(parts)
+        after = [] if inline else [part for part in after if part.kind != "recalled"]
+        if recall is not None:
+            block = recall.build(room - tokens - total_tokens(after), cache.visible_pages())
+            after += [block] if block is not None else []
+        if own:
+            self._last_tail = tail
+        if has_line and (first or _is_line_outdated(cache, limit)):
+            line = self._budget_line(limit, tokens + total_tokens(after), reserve)
+            after += [line] if line.tokens <= LINE_TOKENS else []
+        if cache.is_empty() and not after and not tail.parts():
+            after = [cache.opening()]
+        used = tokens + total_tokens(after)
+        if used > limit - reserve:  # never, unless a part was counted wrongly
+            raise _floor_error(self._engine.state, [*parts, *after], used, max(0, limit - reserve), limit)
+        request = self._request(cache, options, reserve) if own else None
+        view = self._to_view(parts, tokens, after, folded, wanted, request)
+        if own:
+            self._stable_tokens, self.reserved = tokens, reserve
+            self._prepare_fold(cache, room, used if may_fold and folded is None else 0)
+            self._is_plain = options is DEFAULT_OPTIONS and may_fold and not (pieces or after or self._frame)
+        return view
+
+    def _grown_view(self) -> View | None:
+        """Return the view with default options if it only grew at its end since the last one, else None.
+
+        This does what `render` does in the usual case, without looking at everything else.
+        """
+        engine, cache = self._engine, self._cache
+        state, room = engine.current(), engine.budget
+        if cache is None or room != self._cache_budget or engine.epoch != self._epoch:
+            return None
+        if state.note(GAPS) is not self._gaps or self.config.cache_seconds is not None or not cache.extend(state):
+            return None
+        total = cache.total_tokens()
+        if total > self._threshold(room) or self._is_raised() or cache.last_folded_line() or not cache.nodes:
+            return None
+        parts = cache.parts()
+        head = state.head
+        request = Request(head.identity, head.next_message, b"", -1, None, (), 0)
+        view = self._to_view(parts, total, [], None, room, request)
+        self._stable_tokens = total
+        self._prepare_fold(cache, room, total)
+        return view
+
+    def _to_view(
+        self,
+        parts: list[ViewPart],
+        tokens: int,
+        tail: list[ViewPart],
+        folded: FoldResult | None,
+        budget: int,
+        request: Request | None,
+    ) -> View:
+        """Return the view of these parts, with `tokens` before its tail. A view that a reply may answer is kept."""
+        before, state = sent_before(self._previous, self._tail, parts), self._engine.state
+        shared = shared_tokens(before, parts, tokens)
+        is_broken = shared < self._stable_tokens and folded is None
+        view = View(
+            parts,
+            budget=budget,
+            tokens=tokens,
+            shared_prefix=shared,
+            fold=folded,
+            seq=state.version,
+            previous=before,
+            tail=tail,
+            changes=folder_changes(state, before, parts) if is_broken else None,
+            request=request,
+        )
+        if request is not None:
+            self._previous, self._tail, self.sent = parts, tail, view
+            self._sent_version, self.sent_tokens = state.version, view.tokens
+        return view
 
     def last_parts(self) -> list[ViewPart]:
         """Return the parts of the last view at the context's own budget, drawn again if anything changed since."""
@@ -485,124 +516,3 @@ def _start_summaries(config: CompressionConfig, engine: Engine) -> "SummaryWorke
     from quire.view.fold.summary_worker import SummaryWorker  # late: few contexts have a summariser
 
     return SummaryWorker(config.summariser, engine)
-
-
-class ViewFacade:
-    """The views of one context at its budget, and explanations of them.
-
-    `pieces` returns the tail of a view. `preamble` replaces the text that explains how to read a view.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        actor: str,
-        config: CompressionConfig | None = None,
-        pieces: Pieces = lambda options: (),
-        preamble: str | None = None,
-    ) -> None:
-        self.actor = actor
-        self.config = check_config(CompressionConfig() if config is None else config)
-        self.preamble = None if preamble is None else check_text(preamble)
-        self._engine = engine
-        self._listeners: list[Callable[[FoldResult], None]] = []
-        self._pieces = pieces
-        self._reports = UsageReports()
-        self._renderer = Renderer(engine, self.config, self._notify, self.preamble)
-
-    @property
-    def budget(self) -> int:
-        """The most tokens of a view of this context. Setting it is committed with the next write."""
-        return self._engine.budget
-
-    @budget.setter
-    def budget(self, budget: int) -> None:
-        self._engine.budget = check_budget(budget)
-
-    def answer(self, plan: Plan, message: Message, view: object | None) -> SentView | None:
-        """Return what a reply is stored with: the new tail of the view it answers, and what its thinking is bound to.
-
-        Without a view, it answers the last one of this handle, if no message came since. A preview is not stored.
-        """
-        _check_view(view)
-        given = view if isinstance(view, View) else None
-        answered = given or self._renderer.sent
-        request = None if answered is None else answered.request
-        if answered is None or request is None or (given is None and request.messages != plan.next_message):
-            return None
-        if request.identity != plan.state.head.identity:
-            if given is None:
-                return None
-            raise InvalidValue("belongs to another context.", argument="view")
-        from quire.view.sent import record_sent  # late: only replies need it
-
-        return record_sent(plan, answered, request, message)
-
-    def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
-        """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""
-        if options is None and not changes:  # the usual case needs no checks
-            return self._renderer.render(_DEFAULT_OPTIONS, self._pieces(_DEFAULT_OPTIONS))
-        if options is not None and not isinstance(options, RenderOptions):
-            raise InvalidValue(f"is {short_repr(options)}; RenderOptions are needed.", argument="options")
-        fields = {} if options is None else asdict(options)
-        checked = check_options(RenderOptions(**{**fields, **changes}))
-        return self._renderer.render(checked, self._pieces(checked))
-
-    def why(self, index: PageIndex, view: View | None = None) -> Why:
-        """Explain how a page is shown in a view, or in the last one at the context's own budget."""
-        _check_view(view)
-        with self._engine.lock:
-            parts = self._renderer.last_parts() if view is None else view.parts
-            budget = self.budget if view is None else view.budget
-            return explain_page(self._engine.current(), parts, index, budget)
-
-    def outlook(self) -> Outlook:
-        """Return how full a view at the context's budget is, and what a fold would take next. This plans a fold."""
-        return self._renderer.outlook()
-
-    def room(self) -> int:
-        """Return the budget without the tokens that the last view kept in reserve. Draws and plans nothing."""
-        return max(0, self.budget - self._renderer.reserved)
-
-    def stats(self) -> Stats:
-        """Return the numbers of items and tokens, and the usage of every model."""
-        with self._engine.lock:
-            stats, billings = self._engine.read(read_stats), self._engine.read(self._reports.by_model)
-            return replace(stats, usage={name: to_usage(billing) for name, billing in billings.items()})
-
-    def report_usage(self, usage: object, model: str | None, tools: int, view: View | None) -> Usage:
-        """Learn from a provider's report how much a model bills for counted tokens."""
-        _check_view(view)
-        with self._engine.lock:
-            counted = self._renderer.sent_tokens if view is None else view.tokens
-            return self._reports.learn(self._engine, self.actor, usage, model, tools, counted)
-
-    def dump(self) -> str:
-        """Return one line for every item."""
-        return self._engine.read(dump_items)
-
-    @property
-    def summaries(self) -> "SummaryWorker | None":
-        """The worker that runs the summariser, if there is one."""
-        return self._renderer.summaries
-
-    def on_fold(self, listener: Callable[[FoldResult], None]) -> Callable[[], None]:
-        """Call `listener` after every fold; return a function that removes it again."""
-        if not callable(listener):
-            raise InvalidValue(f"is {short_repr(listener)}; a function is needed.", argument="listener")
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
-
-    def _notify(self, result: FoldResult) -> None:
-        for listener in list(self._listeners):
-            try:
-                listener(result)
-            except Exception:  # the fold is committed, and the view must not fail because of a listener
-                import logging
-
-                logging.getLogger("quire").exception("A listener of on_fold failed")
-
-
-def _check_view(view: object) -> None:
-    if view is not None and not isinstance(view, View):
-        raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")

@@ -69,6 +69,7 @@ class ViewCache:
         self._preludes: list[int] = []
         self._thinking: ThinkingChain | None = None
         self._folded = 0
+        self._is_plain = False
         self.frame = frame
         """The digest of what is sent beside the messages."""
 
@@ -89,6 +90,27 @@ class ViewCache:
         self._choose_thinking()
         self._check_capacities(state)  # thinking counts too
         self._version = state.version
+        self._is_plain = self._may_extend(state)
+
+    def extend(self, state: State) -> bool:
+        """Follow new messages at the end of a plain conversation; return False if `update` must do it.
+
+        A conversation is plain without preludes, thinking, deferred changes and capacities, and if nothing else
+        changed. Then only the last parts differ from the view before.
+        """
+        if not self._is_plain or state.settled_version > self._version or state.layouts() is not self._layouts:
+            return False
+        changed = state.pages_changed_since(self._version)
+        if changed is None or state.deferred_changes() is not self._anchors or last_fold(state) != self._folded:
+            return False
+        conversation = state.conversation()
+        for key in changed:
+            number = segment_number(key)
+            if number != conversation or key == page_key(number, 0) or not self._follow(state, key, state.version):
+                return False
+        self._version = state.version
+        self._is_plain = not self._preludes and self._thinking is None
+        return self._is_plain
 
     def redraw(
         self,
@@ -134,6 +156,7 @@ class ViewCache:
         self._anchors, self._layouts = state.deferred_changes(), state.layouts()
         self.is_over_capacity = False
         self._version = state.version
+        self._is_plain = self._may_extend(state)
 
     def _follow_changes(
         self,
@@ -284,6 +307,11 @@ class ViewCache:
         for number, segment in state.live_segments():
             if segment.max_capacity and not self.is_over_capacity:
                 self.is_over_capacity = self._exceeds_capacity(state, number, segment.max_capacity)
+
+    def _may_extend(self, state: State) -> bool:
+        """Return whether the next messages can be added by `extend`."""
+        others = (self._preludes, self._thinking, self._anchors, self.exceeds, self.is_over_capacity)
+        return not any(others) and not any(segment.max_capacity for _, segment in state.live_segments())
 
     def _exceeds_capacity(self, state: State, number: int, capacity: int) -> bool:
         """Return whether a segment shows more than its capacity and could show less."""
