@@ -97,6 +97,11 @@ def unescape_json(text: str) -> str:
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether a text has no lone surrogate."""
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
 def check_text(value: object, field: str = "detail") -> str:
     """Return the text of a body. Raise `InvalidValue` if it is not text or has a lone surrogate."""
     if not isinstance(value, str):

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import structs
 
 from quire.model.clock import take_time
-from quire.model.messages import Message, Provider, Role
+from quire.model.messages import Message, Provider, Role, ToolCall
+from quire.model.text import is_unicode
 from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
 from quire.providers.legal_form import make_legal
@@ -108,14 +109,49 @@ def _check_provider(provider: Provider | None) -> Provider | None:
 
 
 def _read_plain(value: object) -> Message | None:
-    """Return the message of a dict with only a role and an ASCII text, the usual one; None for any other value."""
-    if type(value) is not dict or len(value) != 2:
+    """Return the message of a usual chat dict, as the general parser reads it; None for any other value.
+
+    A usual dict has a role, a text, and at most the calls of an assistant or the id that a result answers.
+    """
+    if type(value) is not dict:
         return None
     role, text = value.get("role"), value.get("content")
-    known = _PLAIN_ROLES.get(role) if type(role) is str else None
-    if known is None or type(text) is not str or not text.isascii():
+    if type(role) is not str or type(text) is not str or not is_unicode(text):
         return None
-    return Message(role=known, content=text)
+    if len(value) == 2:
+        known = _PLAIN_ROLES.get(role)
+        return None if known is None else Message(role=known, content=text)
+    if role == "tool":
+        return _read_plain_result(value, text)
+    calls = value.get("tool_calls") if role == "assistant" and len(value) == 3 else None
+    read = [_read_plain_call(call) for call in calls] if type(calls) is list else []
+    if not read or None in read:
+        return None
+    return Message(role="assistant", content=text, tool_calls=tuple(filter(None, read)))
+
+
+def _read_plain_result(value: dict[str, Any], text: str) -> Message | None:
+    """Return a usual result of a tool, or None. Some programs write the name of the tool into it."""
+    answered, name = value.get("tool_call_id"), value.get("name")
+    if type(answered) is not str or not answered.isascii() or len(value) != (3 if name is None else 4):
+        return None
+    if name is None:
+        return Message(role="tool", content=text, tool_call_id=answered)
+    is_plain = type(name) is str and name != "" and name.isascii()
+    return Message(role="tool", content=text, tool_call_id=answered, name=name) if is_plain else None
+
+
+def _read_plain_call(call: object) -> ToolCall | None:
+    """Return a usual tool call, or None."""
+    if type(call) is not dict or len(call) != 3 or call.get("type") != "function":
+        return None
+    called, call_id = call.get("function"), call.get("id")
+    if type(called) is not dict or len(called) != 2 or type(call_id) is not str or not call_id.isascii():
+        return None
+    name, arguments = called.get("name"), called.get("arguments")
+    if type(name) is not str or not name or not name.isascii() or type(arguments) is not str:
+        return None
+    return ToolCall(call_id, name, arguments) if is_unicode(arguments) else None
 
 
 def _entries(value: object, place: str, given: Provider | None) -> list[Entry]:

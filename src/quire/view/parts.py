@@ -191,6 +191,26 @@ class ViewPart:
         return self._anthropic
 
 
+class OpenAIForm:
+    """The messages of the last view in OpenAI's form: the next view mostly adds a part, or replaces the last one."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[ViewPart, ...], list[dict[str, Any]]] = ((), [])
+
+    def values(self, parts: tuple[ViewPart, ...]) -> list[dict[str, Any]]:
+        """Return the messages of parts. They are cached: a caller must copy them before handing them out."""
+        known, values = self._last  # never changed, only replaced: views of several threads share this
+        if known and parts[: len(known)] != known:
+            values = values[: len(values) - len(known[-1].openai())]
+            known = known[:-1]
+            if parts[: len(known)] != known:
+                known, values = (), []
+        if len(parts) > len(known):
+            values = [*values, *(value for part in parts[len(known) :] for value in part.openai())]
+        self._last = parts, values
+        return values
+
+
 def total_tokens(parts: Iterable[ViewPart]) -> int:
     """Return the sum of the tokens of `parts`."""
     return sum(map(_tokens_of, parts))

@@ -42,7 +42,16 @@ from quire.view.options import (
     CompressionConfig,
     RenderOptions,
 )
-from quire.view.parts import CountedTools, FoldResult, Request, TokenCache, ViewPart, tokens_by_kind, total_tokens
+from quire.view.parts import (
+    CountedTools,
+    FoldResult,
+    OpenAIForm,
+    Request,
+    TokenCache,
+    ViewPart,
+    tokens_by_kind,
+    total_tokens,
+)
 from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
 from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
@@ -78,6 +87,7 @@ class Renderer:
         self._previous: list[ViewPart] = []
         self._tail: list[ViewPart] = []
         self._stable_tokens = 0  # of the last view, without its tail
+        self._form = OpenAIForm()
         self._is_plain = False  # the last view had default options and no tail
         self._frame = b""
         self._counted_tools = CountedTools((), b"", 0, ())
@@ -211,6 +221,7 @@ class Renderer:
             tail=tail,
             changes=folder_changes(state, before, parts) if is_broken else None,
             request=request,
+            form=self._form if request is not None else None,
         )
         if request is not None:
             self._previous, self._tail, self.sent = parts, tail, view

@@ -12,7 +12,16 @@ from quire.providers.anthropic import join_messages, prompt_length, system, to_b
 from quire.providers.legal_form import make_legal, remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
-from quire.view.parts import FoldResult, RecalledPage, Request, ShownPage, ViewPart, tokens_by_kind, total_tokens
+from quire.view.parts import (
+    FoldResult,
+    OpenAIForm,
+    RecalledPage,
+    Request,
+    ShownPage,
+    ViewPart,
+    tokens_by_kind,
+    total_tokens,
+)
 from quire.view.view_cache import sent_before, shared_tokens
 
 _MAX_MARKS = 4
@@ -50,8 +59,10 @@ class View:
         tail: Sequence[ViewPart] = (),
         changes: Mapping[int, str] | None = None,
         request: Request | None = None,
+        form: OpenAIForm | None = None,
     ) -> None:
         self.parts = (*parts, *tail)
+        self._form = form or OpenAIForm()
         self.tail = tuple(tail)
         self.tokens = (total_tokens(parts) if tokens is None else tokens) + total_tokens(tail)
         self.budget = budget
@@ -82,7 +93,7 @@ class View:
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages for OpenAI chat completions, as new values."""
-        fresh: list[dict[str, Any]] = to_builtins([value for part in self.parts for value in part.openai()])
+        fresh: list[dict[str, Any]] = to_builtins(self._form.values(self.parts))
         return fresh
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:

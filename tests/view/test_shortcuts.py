@@ -1,0 +1,130 @@
+"""The shortcuts of a turn change nothing that is sent or stored, and keep the number of calls of a turn small.
+
+A view that only grew at its end is drawn without `update`; a fold begins with the parts that are shown; lines are
+written before the fold that needs them. Each walk runs twice, with these shortcuts and without them.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire import IrreducibleFloor, View
+from quire.core import engine
+from quire.view.fold.fit_budget import BudgetFitter
+from quire.view.renderer import Renderer
+from quire.view.view_cache import ViewCache
+from tests.view.states import Walk
+
+SEED = int(os.environ.get("QUIRE_SEED", "7000"))
+WALKS, LONG_WALKS = 6, 400
+STEPS = 30
+
+
+def forms(view: View) -> tuple[Any, ...]:
+    pages = [(shown.key, shown.granularity, shown.tokens) for shown in view.pages]
+    written = (view.openai(), view.responses(), view.anthropic(), view.bill())
+    return (*written, view.tokens, view.shared_prefix, view.fold, pages)
+
+
+def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> list[Any]:
+    """Return all views of a walk, and the stored document at its end."""
+    with monkeypatch.context() as patch:
+        clock = count(1_700_000_000_000)
+        patch.setattr(engine.time, "time_ns", lambda: next(clock) * 1_000_000)
+        if slow:
+            patch.setattr(Renderer, "_grown_view", lambda self: None)
+            patch.setattr(BudgetFitter, "start_from", lambda self, shown: None)
+            patch.setattr(ViewCache, "prepare_fold", lambda self, *rooms: None)
+            patch.setattr(ViewCache, "node_of", lambda self, page: None)
+        walk = Walk(number)
+        found: list[Any] = []
+        for _ in range(STEPS):
+            walk.step()
+            with suppress(IrreducibleFloor):
+                found.append(forms(walk.ctx.render(**walk.options())))
+            if walk.chance.random() < 0.7:
+                with suppress(IrreducibleFloor):
+                    found.append(forms(walk.ctx.render()))
+        walk.ctx.refresh()
+        return [*found, walk.ctx.pages.marshal()]
+
+
+def check_walk(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, slow = (walk_forms(number, monkeypatch, slow=slow) for slow in (False, True))
+    assert quick == slow, f"replay with QUIRE_SEED={number}"
+
+
+def test_shortcuts_change_nothing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = LONG_WALKS if request.config.getoption("--long", default=False) else WALKS
+    for number in range(SEED, SEED + walks):
+        check_walk(number, monkeypatch)
+
+
+def test_a_view_that_grew_is_drawn_by_the_shortcut(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates: list[int] = []
+    update = ViewCache.update
+    monkeypatch.setattr(ViewCache, "update", lambda self, *args: (updates.append(1), update(self, *args))[1])
+    ctx = quire.open("memory:", budget=4_000, counter=quire.EstimateCounter())
+    ctx.user("Hello")
+    ctx.render()
+    updates.clear()
+    for number in range(20):
+        ctx.assistant(f"Answer {number}.")
+        ctx.render()
+    assert updates == []
+    ctx.pages.create_detail_page("Note", "One line.", "text", "mem-0")
+    ctx.render()
+    assert updates == [1]
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Return the number of Python and C functions that an action calls."""
+    calls = 0
+
+    def see(frame: object, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+MOST_CALLS_OF_A_TURN = 480
+MOST_CALLS_OF_A_FOLD = 18_500
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the interpreter inlines other calls")
+def test_a_turn_makes_few_calls(tmp_path: Path) -> None:
+    """The limits are a tenth above the measured numbers. Raise one only with a reason."""
+    ctx = quire.open(tmp_path / "talk.db", budget=4_000, counter=quire.EstimateCounter())
+    ctx.system("You are a clerk.")
+    turns: list[int] = []
+    folds: list[int] = []
+    view: list[View] = []
+
+    def turn(role: str, text: str) -> None:
+        ctx.add({"role": role, "content": text})
+        view[:] = [ctx.render()]
+        view[0].openai()
+
+    for number in range(240):
+        text = f"Order {number}: move pump {number % 97} to hall HAT{number} before 2024-05-20, at most $201. " * 3
+        calls = calls_of(lambda: turn("assistant" if number % 2 else "user", text))  # noqa: B023
+        if number > 100:
+            (turns if view[0].fold is None else folds).append(calls)
+    ctx.close()
+    assert len(folds) >= 3
+    assert sorted(turns)[len(turns) // 2] <= MOST_CALLS_OF_A_TURN
+    assert sorted(folds)[len(folds) // 2] <= MOST_CALLS_OF_A_FOLD
