@@ -6,6 +6,7 @@ written before the fold that needs them. Each walk runs twice, with these shortc
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -16,7 +17,6 @@ import pytest
 
 import quire
 from quire import IrreducibleFloor, View
-from quire.core import engine
 from quire.view.fold.fit_budget import BudgetFitter
 from quire.view.renderer import Renderer
 from quire.view.view_cache import ViewCache
@@ -37,7 +37,7 @@ def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> l
     """Return all views of a walk, and the stored document at its end."""
     with monkeypatch.context() as patch:
         clock = count(1_700_000_000_000)
-        patch.setattr(engine.time, "time_ns", lambda: next(clock) * 1_000_000)
+        patch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
         if slow:
             patch.setattr(Renderer, "_grown_view", lambda self: None)
             patch.setattr(BudgetFitter, "start_from", lambda self, shown: None)
@@ -70,7 +70,12 @@ def test_shortcuts_change_nothing(request: pytest.FixtureRequest, monkeypatch: p
 def test_a_view_that_grew_is_drawn_by_the_shortcut(monkeypatch: pytest.MonkeyPatch) -> None:
     updates: list[int] = []
     update = ViewCache.update
-    monkeypatch.setattr(ViewCache, "update", lambda self, *args: (updates.append(1), update(self, *args))[1])
+
+    def count_update(cache: ViewCache, *args: Any) -> None:
+        updates.append(1)
+        update(cache, *args)
+
+    monkeypatch.setattr(ViewCache, "update", count_update)
     ctx = quire.open("memory:", budget=4_000, counter=quire.EstimateCounter())
     ctx.user("Hello")
     ctx.render()

@@ -9,7 +9,7 @@ from operator import attrgetter
 from sys import getsizeof
 from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
@@ -197,8 +197,8 @@ class OpenAIForm:
     def __init__(self) -> None:
         self._last: tuple[tuple[ViewPart, ...], list[dict[str, Any]]] = ((), [])
 
-    def values(self, parts: tuple[ViewPart, ...]) -> list[dict[str, Any]]:
-        """Return the messages of parts. They are cached: a caller must copy them before handing them out."""
+    def write(self, parts: tuple[ViewPart, ...]) -> list[dict[str, Any]]:
+        """Return the messages of parts, as new values."""
         known, values = self._last  # never changed, only replaced: views of several threads share this
         if known and parts[: len(known)] != known:
             values = values[: len(values) - len(known[-1].openai())]
@@ -208,7 +208,8 @@ class OpenAIForm:
         if len(parts) > len(known):
             values = [*values, *(value for part in parts[len(known) :] for value in part.openai())]
         self._last = parts, values
-        return values
+        fresh: list[dict[str, Any]] = to_builtins(values)
+        return fresh
 
 
 def total_tokens(parts: Iterable[ViewPart]) -> int:

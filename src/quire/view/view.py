@@ -93,8 +93,7 @@ class View:
 
     def openai(self) -> list[dict[str, Any]]:
         """Return the messages for OpenAI chat completions, as new values."""
-        fresh: list[dict[str, Any]] = to_builtins(self._form.values(self.parts))
-        return fresh
+        return self._form.write(self.parts)
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
