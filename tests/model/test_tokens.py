@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from quire import ContextSystem, EstimateCounter, Segment, VocabularyCounter
+from quire.model import tokens
 
 KNOWN = {
     "": 0,
@@ -154,17 +155,15 @@ def test_a_run_without_a_place_to_cut_is_counted_to_the_token(run: str, monkeypa
     assert exact <= counter.count(text) <= exact + len(text) // 1_024
 
 
-def test_a_repeated_prompt_is_encoded_once() -> None:
-    counter, encoded = VocabularyCounter(), list[str]()
-    counter.count("load the vocabulary")
-    encode = counter._count
+def test_a_prompt_that_new_counters_share_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, encode), encoded = tokens._load("o200k_base"), list[str]()
 
     def record(text: str) -> int:
         encoded.append(text)
         return encode(text)
 
-    counter._count = record
+    monkeypatch.setattr(tokens, "_load", lambda vocabulary: ("splintr", record))
     prompt, long = "You are a careful agent. " * 40, "You are a careful agent. " * 4_000
-    counts = [counter.count(text) for text in (prompt, long, prompt, long, "short", "short")]
+    counts = [VocabularyCounter().count(text) for text in (prompt, long, prompt, long, "short", "short")]
     assert counts[:2] == counts[2:4] == [encode(prompt), encode(long)]
     assert [encoded.count(text) for text in (prompt, long, "short")] == [1, 2, 2]

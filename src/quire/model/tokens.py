@@ -58,7 +58,8 @@ class VocabularyCounter:
         if len(text) > _PIECE:
             return sum(map(self.count, _pieces(text)))
         try:
-            if len(text) in _REPEATED and self._engine is not None:
+            if len(text) in _REPEATED:
+                self._load_once()  # a new counter has the function of the others then
                 return _count_repeated(self._count, text)
             return self._count(text)
         except UnicodeEncodeError:
