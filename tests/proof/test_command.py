@@ -27,7 +27,7 @@ class Example:
             yield Check(name="a check", backend=backend, count=3, unit="kills", findings=self.findings)
 
     def control(self, options: Options) -> Iterator[Control]:
-        yield Control(name="a control", found=self.found, evidence="evidence")
+        yield Control(name="a control", found=self.found, evidence=f"evidence in {options.folder}")
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_stored_results_replace_those_of_the_same_check_and_backend(
     start(monkeypatch, topic, "--store", "--seed", "8", "--backend", "file")
     stored = results.load("crash")
     assert [(one.check.backend, one.origin.seed) for one in stored.checks] == [("file", 8), ("sqlite", 7)]
+    assert [one.control.evidence for one in stored.controls] == ["evidence in FOLDER/control"]
     assert [options.seconds for options in topic.seen] == [60, command.SHORT_MINUTES * 60]
     page = (store / "page.md").read_text()
     assert "| a check | file | 3 kills |  | nothing |" in page
