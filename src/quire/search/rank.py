@@ -209,7 +209,7 @@ def _newest(sizes: Blocks, within: Sequence[Span], share: float) -> list[Span]:
     for first, last in within:
         blocks = sorted(number for number in sizes if first >> 9 <= number <= last >> 9)
         if blocks:
-            start = blocks[min(int(len(blocks) * (1 - share)), len(blocks) - 1)]
+            start = blocks[min(int(len(blocks) * max(1 - share, 0)), len(blocks) - 1)]
             found.append((max(first, start << 9), last))
     return found
 
