@@ -30,6 +30,9 @@ def test_the_provider_gets_less_than_the_client_sends_and_nothing_is_lost(run: R
     assert value["folds"] >= 3
     assert value["messages"] == 59
     assert value["answers"] == {"shown": 0, "found": 7, "total": 7}
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text(encoding="utf-8")
+    assert f"{value['client_tokens']:,}" in readme
+    assert f"{value['provider_tokens']:,}" in readme
     with quire.open(store, value["context"], create=False) as context:
         assert context.check() == []
         assert len(context.messages()) == 59
