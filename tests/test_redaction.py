@@ -20,6 +20,7 @@ from quire import redact_secrets
 from quire.adapters.sync_list import ListSync
 from quire.cli import main
 from quire.providers import parse
+from tests.whole_values import whole_repr
 
 SECRET = "hunter2hunter2"
 MARK = "[removed]"
@@ -114,9 +115,9 @@ def test_what_redact_removes_is_nowhere(scheme: str, tmp_path: Path, caplog: pyt
     ctx.render()
     assert ctx.check() == []
     assert ctx.fork("copy").messages() != []
-    assert SECRET not in str(list(ctx.messages(all=True)))
-    assert SECRET not in str(list(ctx.history()))
-    assert MARK in str(ctx.messages(all=True)[0])
+    assert SECRET not in whole_repr(list(ctx.messages(all=True)))
+    assert SECRET not in whole_repr(list(ctx.history()))
+    assert MARK in whole_repr(ctx.messages(all=True)[0])
     found = stored_bytes(ctx, tmp_path / "store" if scheme == "file" else tmp_path, scheme)
     for form in (SECRET.encode(), SECRET.encode("utf-16-le"), json.dumps(SECRET).encode()[1:-1]):
         assert form not in found
@@ -247,7 +248,7 @@ def test_a_summary_of_a_model_is_redacted() -> None:
         assert ctx.summarising is not None
         ctx.summarising.wait()
     assert MARK in str([page.description for page in ctx.pages.list_pages()])
-    assert SECRET not in str(list(ctx.pages.list_pages()))
+    assert SECRET not in whole_repr(list(ctx.pages.list_pages()))
     assert SECRET not in str(ctx.render().openai())
 
 

@@ -283,3 +283,32 @@ def test_a_budget_that_makes_no_sense_is_refused(ctx: Context) -> None:
         with pytest.raises(InvalidValue, match=r"^budget is "):
             ctx.budget = bad  # type: ignore[assignment]
     assert ctx.budget == 8_000
+
+
+def test_the_values_print_in_a_line(ctx: Context) -> None:
+    ctx.user("word " * 500)
+    ctx.add({"role": "assistant", "content": None, "tool_calls": [CALL]})
+    note = ctx.write("port " * 30, "5433")
+    ctx.pages.hide(note)
+    printed = [
+        repr(value)
+        for value in (
+            *ctx.messages(),
+            *ctx.pages.list_pages(),
+            *ctx.pages.list_segments(),
+            *ctx.history(),
+            *ctx.find("word"),
+            ctx,
+            ctx.pages,
+            ctx.conversation,
+            ctx.agent,
+            ctx.windows,
+            ctx.render(),
+            quire.Library("memory:"),
+        )
+    ]
+    assert [line for line in printed if len(line) > 160 or "\n" in line or not line.startswith("<")] == []
+    assert "<Message 2, assistant: weather(…)>" in printed
+    assert repr(ctx.pages.get_page("mem-0")) == "<ContentsPage mem-0: 'Memory', 0 tokens>"
+    assert repr(ctx.pages.get_page(note)).endswith(", 2 tokens, folded>")
+    assert repr(ctx.pages.get_segment("sys")) == "<Segment 'sys': 'System', SYSTEM, READ_ONLY>"

@@ -76,7 +76,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.windows.app import Window as Window
     from quire.windows.windows import Windows as Windows
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES_BY_MODULE = {
     "quire.agent": "AgentContext Quota",

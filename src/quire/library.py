@@ -55,6 +55,9 @@ class Library:
         self._summariser = summariser
         self.storage, self._owns_storage = storage_at(where, durability=durability, create=create)
 
+    def __repr__(self) -> str:
+        return f"<Library {self.storage!r}>"
+
     # One context
 
     def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Context:

@@ -20,6 +20,7 @@ from quire.search.vectors import Embedder, Vectors
 from quire.storage.base import MAX_KEY
 from quire.system.segments import add_segment
 from tests.books import WordCounter
+from tests.whole_values import whole_repr
 
 WORDS = ("seat", "window", "flight HAT7", "座位", "靠窗的座位", "budget 300", "key")
 INDICES = (
@@ -27,6 +28,7 @@ INDICES = (
     *("sys-0", "sys-1", "win-0", "vault-0", "vault-1", "vault-2", "safe-0", "safe-1"),
     *("VAULT-1", "vault-01", " vault-1", "MEM-1", "nowhere-1", "vault", "-1", "", "a00000000-0"),
 )
+
 SEGMENTS = ("sys", "mem", "usr", "win", "vault", "safe", "VAULT", "nowhere", "")
 BUDGET = 400
 _ENTRY = re.compile(r"by entry \d+\)\. undo\(\d+\)")
@@ -159,7 +161,7 @@ steps = st.lists(shared.map(tried) | secret | mem.map(away), max_size=25)
 def answer(call: Callable[[], object]) -> str:
     """Return the exact result or refusal of a call."""
     try:
-        return repr(call())
+        return whole_repr(call())
     except QuireError as error:
         return f"{type(error).__name__} {error.code} {error}"
 

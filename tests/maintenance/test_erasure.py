@@ -25,6 +25,7 @@ from tests.marks import broad
 from tests.system.test_purge import Shelf
 from tests.system.test_purge_anywhere import written
 from tests.talks import calling
+from tests.whole_values import whole_repr
 from tests.windows.sample_apps import Counter
 
 
@@ -317,7 +318,7 @@ def test_cleaned_up_messages_leave_no_byte_after_scrubbing(store: RawStore, fork
     assert store.count() == 0
     assert [message.content for message in ctx.messages()] == ["first", "last"]
     assert ctx.check() == []
-    assert SECRET not in str(list(ctx.history()))
+    assert SECRET not in whole_repr(list(ctx.history()))
     assert quire.doctor(store.storage).symptoms == ()
     with pytest.raises(InvalidOperation):
         ctx.undo(ctx.seq)

@@ -13,6 +13,7 @@ from quire.errors import ReadOnly
 from quire.model.messages import count_message_tokens
 from quire.model.tokens import VocabularyCounter
 from tests.view.signing import Signer
+from tests.whole_values import whole_repr
 
 COUNT = VocabularyCounter().count
 
@@ -189,7 +190,7 @@ def test_a_private_size_has_room_for_recalled_pages(own: int) -> None:
     ctx.user("What is the password of the staging server?")
     view = ctx.render(max_tokens=2_000, recall=0.25)
     assert [part.kind for part in view.tail] == ["recalled"]
-    assert "swordfish-42" in str(view.tail[0].messages)
+    assert "swordfish-42" in whole_repr(view.tail[0].messages)
     assert 1_500 < view.tokens <= 2_000
 
 

@@ -54,6 +54,9 @@ class Conversation:
         self._engine = engine
         self._answer = answer
 
+    def __repr__(self) -> str:
+        return f"<Conversation of {self.context!r}>"
+
     @property
     def context(self) -> str:
         """The name of this context in its storage."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from quire.errors import short_repr
 from quire.model.media import count_media_tokens, extract_text
 from quire.model.text import hang_lines, spell_name, spell_speaker
 
@@ -62,6 +63,13 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     developer: bool = False
     meta: dict[str, Any] = {}
     at: Annotated[datetime, Meta(tz=True)] | None = None
+
+    def __repr__(self) -> str:
+        words = [short_repr(self.text)] if self.text or not self.tool_calls else []
+        words += [f"{call.name}(…)" for call in self.tool_calls]
+        others = len(self.content) if isinstance(self.content, list) else 0
+        words += [f"{others} parts"] if others > 1 else []
+        return f"<Message {self.index}, {self.role}: {', '.join(words)}>"
 
     @property
     def text(self) -> str:

@@ -123,6 +123,9 @@ class Segment(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     created_at: datetime = _EPOCH
     updated_at: datetime = _EPOCH
 
+    def __repr__(self) -> str:
+        return f"<Segment {self.id!r}: {short_repr(self.name)}, {self.type.name}, {self.permission.name}>"
+
 
 class PageBase(Struct, frozen=True, kw_only=True):
     """The fields that all pages share.
@@ -149,6 +152,11 @@ class PageBase(Struct, frozen=True, kw_only=True):
     updated_at: datetime = _EPOCH
     created_seq: int = 0
     changed_seq: int = 0
+
+    def __repr__(self) -> str:
+        words = [f"{type(self).__name__} {self.index}: {short_repr(self.name)}", f"{self.tokens:,} tokens"]
+        words += [word for word in (state_word(self), "pinned" if self.pinned else "") if word]
+        return f"<{', '.join(words)}>"
 
     def to_json(self) -> str:
         """Return the page as JSON with the keys of the JSON form. Its body and its children are not part of a page."""
@@ -230,7 +238,7 @@ STATES: dict[Lifecycle, State] = {
 """The names of lifecycles in JSON."""
 
 
-def state_word(page: Page) -> str:
+def state_word(page: PageBase) -> str:
     """Return "folded", "archived" or "cold-archived" for a page that is not shown in full; "" for an open page.
 
     A folded page is one line, or is in a folder that is folded or archived.

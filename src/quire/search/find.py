@@ -65,6 +65,9 @@ class Hit(Struct, frozen=True, kw_only=True):
     complete: bool = True
     echo: bool = False
 
+    def __repr__(self) -> str:
+        return f"<Hit {self.index}: {short_repr(self.name)}, score {self.score:.2f}>"
+
 
 class FindFilters(TypedDict, total=False):
     """The fields of `Filters`, as keywords of `find`."""

@@ -51,6 +51,12 @@ class Entry(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     undoes: int | None = None
 
+    def __repr__(self) -> str:
+        changed = [*self.segments, *self.pages]
+        more = f" and {len(changed) - 4:,} more" if len(changed) > 4 else ""
+        pages = f": {', '.join(changed[:4])}{more}" if changed else ""
+        return f"<Entry {self.seq}, {self.operation} by {self.actor!r}{pages}>"
+
 
 class HistoryFilters(TypedDict, total=False):
     """The parameters of `history`, by name."""
