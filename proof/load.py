@@ -191,6 +191,8 @@ class Load:
             "processor time of a write in ms (second fifth, last fifth)": f"{cost[0]:.1f}, {cost[1]:.1f}",
             "memory in MB (second fifth, last fifth)": f"{memory[0]:.0f}, {memory[1]:.0f}",
         }
+        if not cost[0]:
+            findings.append(f"only {len(writes)} writes: too few to compare times; give it more time or a calm machine")
         for name, (early, late) in {"latency": latency, "processor time": cost}.items():
             if late > MOST_SLOWER * early + 1 and (waits or name != "latency"):
                 findings.append(f"writes became slower: {name} {early:.1f} ms, then {late:.1f} ms")
