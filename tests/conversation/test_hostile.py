@@ -87,6 +87,7 @@ EXEMPT = {
     "mark_map": "takes nothing",
     "pending_calls": "takes nothing",
     "temporary": "takes nothing",
+    "turns": "takes nothing",
 }
 
 
