@@ -598,6 +598,7 @@ class Model(Kept):
         shown = [number for page in fork.state.pages.values() if page.pinned for number in page.numbers]
         count = max([len([moment for moment in self.arrived if moment <= seq]), *(number + 1 for number in shown)])
         fork.messages, fork.home, fork.arrived = self.messages[:count], self.home[:count], self.arrived[:count]
+        fork.ids = {number: known for number, known in self.ids.items() if number < count}
         fork.states = {fork.seq: fork.state.copy()}
         return fork
 
