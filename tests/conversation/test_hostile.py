@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import quire
 from quire import Context, Conversation, Message, QuireError, ToolCall
 from tests.books import LONGEST_ERROR
 from tests.talks import full_talk, stored
@@ -325,3 +326,15 @@ def test_the_everyday_forms_refuse_as_the_conversation_does() -> None:
                 call = lambda name=name, arguments=arguments: getattr(talk, name)(**arguments)  # noqa: E731
                 complaints += attempt(talk, before, f"{name}({first}: {label})", call)
     assert complaints == []
+
+
+def test_an_import_keeps_the_whole_text_of_a_message_that_is_not_valid() -> None:
+    text = "The booking is HAT136. " * 100
+    with quire.open("memory:") as ctx:
+        ctx.import_messages([Message(role="assistant", content=text, tool_calls=(5,))])  # type: ignore[arg-type]
+        assert text in ctx.messages()[0].text
+
+
+def test_a_message_that_is_not_valid_has_a_repr() -> None:
+    assert repr(Message(role="assistant", tool_calls=(5,))) == "<Message -1, not valid>"  # type: ignore[arg-type]
+    assert repr(Message(role="user", content=[5])) == "<Message -1, not valid>"  # type: ignore[list-item]

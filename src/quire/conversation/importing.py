@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from quire.conversation.arrivals import receive, store_marked
 from quire.conversation.batches import Finding, ImportReport
@@ -159,10 +159,15 @@ def _has_surrogate(value: object) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
 
 
+def _fields(value: object) -> object:
+    """Return all fields of a struct, such as a message; the repr of another value."""
+    return asdict(value) if isinstance(value, Struct) else repr(value)
+
+
 def _to_text_message(value: object, why: str) -> Message:
     """Return a message that describes an item that cannot be read."""
     try:
-        text = json.dumps(_clean(value), ensure_ascii=False, default=repr)
+        text = json.dumps(_clean(value), ensure_ascii=False, default=_fields)
     except (TypeError, ValueError, RecursionError):
         text = short_repr(value)
     return Message(role="user", content=_clean(text), meta={UNREADABLE: why[:500]})

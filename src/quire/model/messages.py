@@ -65,6 +65,12 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: Annotated[datetime, Meta(tz=True)] | None = None
 
     def __repr__(self) -> str:
+        try:
+            return self._short()
+        except (AttributeError, KeyError, TypeError):  # fields of wrong types
+            return f"<Message {self.index}, not valid>"
+
+    def _short(self) -> str:
         words = [short_repr(self.text)] if self.text or not self.tool_calls else []
         words += [f"{call.name}(…)" for call in self.tool_calls]
         others = len(self.content) if isinstance(self.content, list) else 0
