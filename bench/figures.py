@@ -81,6 +81,10 @@ second on one core, so it was not tried. In a conversation of all five dialogues
 source of 200 candidates kept the evidence of 88 % of 192 questions at 4,000 tokens, 100 candidates 85 %, and scoring
 all messages 86 %.
 
+The weight of a named speaker was checked by leaving one dialogue out: chosen on four dialogues from four candidates
+and applied to the fifth, it shows all evidence for 79.6 % of the questions of categories 1 to 4 at 1,000 tokens, and
+89.7 % at 4,000. The built-in weights give 79.0 % and 89.7 % in the same check, which ranks turns without a view.
+
 mem0 and Zep were not run: they need a model to write their memories. Their papers report another quantity, the share
 of answers that a model judges to be right, on all ten dialogues of LoCoMo, categories 1 to 4. The mem0 paper (Chhikara
 et al., 2025) reports 66.9 % for mem0 with 1,764 tokens of memory for each question, 68.4 % for its graph variant and
