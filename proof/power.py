@@ -17,6 +17,7 @@ from proof.topic import Check, Control, Options
 from proof.twin import Twin
 from proof.world import BUDGET, CharacterCounter, FixedClock, World
 from quire import MemoryStorage, Storage, open_storage
+from tests.whole_values import whole_repr
 
 TITLE = "Power loss"
 ABOUT = """
@@ -61,7 +62,7 @@ class States:
 def _digest(storage: Storage, name: str) -> tuple[int, bytes]:
     """Return the seq of a context, and a hash of its document, messages and journal."""
     ctx = quire.open(storage, name, budget=BUDGET, counter=CharacterCounter(), create=False)
-    parts = [ctx.pages.marshal(), *(repr(one).encode() for one in (*ctx.messages(all=True), *ctx.history()))]
+    parts = [ctx.pages.marshal(), *(whole_repr(one).encode() for one in (*ctx.messages(all=True), *ctx.history()))]
     return ctx.seq, blake2b(b"\0".join(parts), digest_size=16).digest()
 
 

@@ -7,6 +7,7 @@ A topic is a module `proof.<name>` with:
 - `control(options)`: makes the same checks on a broken subject (no fsync, an open gate), and yields a `Control` for
   each. A control that finds nothing shows that the check cannot find anything: the command then fails.
 - `SHARE`, if it needs more time than others: 2.0 is twice the time.
+- `INSTALLS = True`, if it installs packages: then only `--long` and `--only` run it.
 
 Every random choice comes from `options.seed`. The same seed and the same options make the same choices.
 """

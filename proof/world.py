@@ -16,6 +16,7 @@ from quire import Context, InvalidOperation, Storage, ToolCall
 from quire.conversation import importing
 from quire.core import engine, lease
 from quire.errors import IrreducibleFloor
+from tests.whole_values import whole_repr
 
 BUDGET = 2_500
 SIZES = (0, 7, 60, 300, 1_000, 5_000, 60_000)
@@ -327,9 +328,9 @@ def _look_at(ctx: Context, check: bool) -> dict[str, Any]:
     return {
         "document": pages.marshal(),
         "messages": [message.text for message in ctx.messages()],
-        "all messages": [repr(message) for message in ctx.messages(all=True)],
+        "all messages": [whole_repr(message) for message in ctx.messages(all=True)],
         "pages": {page.index: pages.detail(page.index) for page in pages.list_pages("mem") if page.parent},
-        "journal": [repr(entry) for entry in ctx.history()],
+        "journal": [whole_repr(entry) for entry in ctx.history()],
         "problems": [str(problem) for problem in ctx.check()] if check else [],
     }
 
