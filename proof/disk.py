@@ -156,8 +156,12 @@ class Disk:
         handler = self._handlers.get(call.name)
         if handler is not None:
             handler(call)
-        elif any(self.root in _decoded(argument) for argument in call.arguments):
+        elif self.concerns(call):
             raise ValueError(f"the writer made a call that is not simulated: {call.name}")
+
+    def concerns(self, call: Call) -> bool:
+        """Return True if a call names a file below the folder."""
+        return any(self.root in _decoded(argument) for argument in call.arguments)
 
     def fail(self, target: Path, random: Random, *, tear: bool = True) -> None:
         """Write the files as a power failure leaves them."""

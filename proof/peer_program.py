@@ -100,7 +100,7 @@ def together(where: str, folder: Path, writers: int, each: int) -> dict[str, Any
                 peer = make(where, folder)
                 for number in range(each):
                     try:
-                        append(peer, f"{writer}-{number}", number + 1)
+                        peer.append_shared(peer.native(message(f"{writer}-{number}", number + 1)))
                         done.append(f"{writer}-{number}")
                     except Exception:
                         refused += 1

@@ -19,9 +19,10 @@ TITLE = "Peers"
 ABOUT = """
 The stores of other libraries in the same tests, each with its default settings and through its own classes: writers
 that are killed at random moments, power failures (recorded system calls, as above), processes that write one session
-at once, and a batch with one message that cannot be stored. A loss of a peer is a figure, not a finding; a loss of
-quire is a finding. With its default durability quire may lose the last commits in a power failure; with `full`
-("quire, synced") it may not.
+at once (with quire each message in a `turn`), and a batch with one message that cannot be stored. A loss of a peer is a
+figure, not a finding; a loss of quire is a finding. With its default durability quire may lose the last commits in a
+power failure; with `full` ("quire, synced") it may not. The batch of quire is an import: it stores the other messages,
+keeps the bad one as marked text, and reports it.
 """
 INSTALLS = True
 SYNCED = "quire, synced"
@@ -89,8 +90,9 @@ class Subject:
     def power(self, count: int, random: Random, *, syncs: bool = True) -> Check:
         """Fail at random system calls of a recorded writer."""
         calls = self._record()
-        moments = sorted(random.randrange(1, len(calls) + 1) for _ in range(count))
         disk, acknowledged = Disk(self._folder / "store", syncs=syncs), 0
+        relevant = [number for number, call in enumerate(calls, 1) if disk.concerns(call) or _acknowledged(call, 0)]
+        moments = sorted(random.choice(relevant) for _ in range(count))
         found = {"disks that lost messages": 0, "lost": 0, "unreadable": 0}
         with subprocess.Popen(
             self._command("inspect"), **self._process, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

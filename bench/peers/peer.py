@@ -64,6 +64,10 @@ class Peer(ABC):
         for message in messages:
             self.append(message)
 
+    def append_shared(self, message: Any) -> None:
+        """Store one more message while other processes write the same session."""
+        self.append(message)
+
     def switch(self, session: str) -> Self:
         """Return the same store with another session."""
         self.close()

@@ -25,6 +25,10 @@ class Quire(Peer):
     def append(self, message: Values) -> None:
         self._ctx.add(message)
 
+    def append_shared(self, message: Values) -> None:
+        with self._ctx.turn():
+            self._ctx.add(message)
+
     def fill(self, messages: Sequence[Values]) -> None:
         self._ctx.import_messages(messages)
 
