@@ -145,6 +145,7 @@ def test_a_torn_tail_has_no_gap_unless_a_block_of_it_is_zeros() -> None:
         assert has_gap(bytes(3) + frame if base == 509 else bytes(512 - base % 512) + frame, base)
         start = 1_024 - base % 512
         assert has_gap(frame[:start] + bytes(512) + frame[start + 512 :], base)
+        assert has_gap(frame[:start] + bytes(5), base)  # the last bytes of a frame, in a block that was not written
 
 
 @pytest.mark.slow

@@ -128,7 +128,6 @@ def find_frame(data: bytes, position: int) -> int:
 
 
 _BLOCK = 512
-_MIN_END = 64
 
 
 def has_gap(data: bytes, base: int) -> bool:
@@ -139,8 +138,7 @@ def has_gap(data: bytes, base: int) -> bool:
     position = 0
     while position < len(data):
         end = min((base + position) // _BLOCK * _BLOCK + _BLOCK - base, len(data))
-        is_large = end < len(data) or end - position >= _MIN_END
-        if (is_large or not position) and data[position:end] == bytes(end - position):
+        if data[position:end] == bytes(end - position):
             return True
         position = end
     return False
