@@ -10,7 +10,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECE = 1 << 18
 """The most characters that are encoded at once."""
 _REPEATED = range(512, 16_385)
-"""The lengths of texts whose counts are kept: a service gives each new context the same prompt."""
+"""The lengths of texts that keep their counts: a service gives each new context the same prompt."""
 _SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))")
 """Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
 mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
+YES = argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
 @command(
     *CONTEXT,
     examples=("quire check agent.db", "quire check agent.db --context support-42 --json | jq .sound"),
@@ -84,7 +87,7 @@ def run_doctor(options: argparse.Namespace, out: Output) -> int | None:
 @command(
     *CONTEXT,
     argument("index", nargs="+", metavar="PAGE", help="the pages to delete, with all pages below them"),
-    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    YES,
     argument("--keep-forks", action="store_true", help="do not purge the contexts that were forked from it"),
     examples=("quire purge agent.db usr-7", "quire purge agent.db mem-3 mem-4 --yes"),
     about="Use it for secrets and for requests to erase personal data. It removes the pages from texts, history, search"
@@ -129,7 +132,7 @@ def _ask(warning: str, lines: Iterable[str], out: Output) -> None:
 @command(
     STORE,
     argument("name", metavar="NAME", help="the context to delete"),
-    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    YES,
     argument("--scrub", action="store_true", help="also rewrite the store without the bytes of the context"),
     examples=("quire delete agent.db support-42", "quire delete agent.db support-42 --yes --scrub"),
     about="Its forks stay. Without --scrub its bytes stay in the store until they are overwritten. Use quire erase to"
@@ -178,7 +181,7 @@ def _age(text: str) -> timedelta | datetime:
     argument("--archive", metavar="FOLDER", help="first export each context to a file in this folder, and verify it"),
     argument("--dry-run", action="store_true", help="list the contexts, and remove nothing"),
     argument("--scrub", action="store_true", help="also rewrite the store without their bytes"),
-    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    YES,
     examples=(
         "quire expire agent.db 90d --dry-run",
         "quire expire agent.db 52w --archive old --yes",
@@ -214,7 +217,7 @@ def run_expire(options: argparse.Namespace, out: Output) -> int | None:
 @command(
     STORE,
     argument("name", metavar="NAME", help="the context to erase"),
-    argument("--yes", action="store_true", help="do not ask for confirmation"),
+    YES,
     argument("--no-forks", action="store_true", help="refuse if the context has forks"),
     examples=("quire erase agent.db support-42", "quire erase agent.db support-42 --yes --json | jq .remains"),
     about="It removes the context and its forks with their history, and rewrites the store without their bytes. It"
