@@ -1,5 +1,6 @@
 """The figures of the two READMEs, written between their marks from the kept results."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,18 @@ _LIFE, _LENGTH = "long/8000", "10000"
 _TRIMS = ("langchain trim_messages, exact", "langchain SummarizationMiddleware", NOTHING)
 _WAITS = ("newest", "trim", "summarise", "compact", "unmanaged")
 _MEMORIES = {"BM25": "bm25s over turns", "newest turns": "recency"}
+_CHINESE = {
+    r" \((\d+%) cached\)": r"（\1 来自缓存）",
+    r"(\d+) of (\d+) peers have some: ([\d,]+) to ([\d,]+)": r"\2 个同类库中有 \1 个：\3 到 \4 个",
+    r"(\d+) of ([\d,]+)": r"\2 个中 \1 个",
+    ", \\+ vectors": "，加向量",
+    "newest turns": "最近的轮次",
+    "no management": "不做管理",
+    ", exact ": "（精确计数）",
+    ", limit ": "（limit）",
+    r"(?<=\S), ": "，",
+}
+"""The words of the results in Chinese, as patterns in the order of their use."""
 
 Kept = Mapping[str, Mapping[str, Any]]
 
@@ -42,8 +55,16 @@ def with_figures(text: str, results: Kept, language: int) -> str:
     _, end, after = rest.partition(END)
     if not end or not results.keys() >= _NEEDED:
         return text
-    lines = (f"| {row[language]} | {row.ours} | {row.others} |\n" for row in rows(results))
+    lines = [f"| {row[language]} | {row.ours} | {row.others} |\n" for row in rows(results)]
+    if language:
+        lines = [_in_chinese(line) for line in lines]
     return "".join((before, mark, _HEADS[language], "|---|---|---|\n", *lines, end, after))
+
+
+def _in_chinese(line: str) -> str:
+    for pattern, chinese in _CHINESE.items():
+        line = re.sub(pattern, chinese, line)
+    return line
 
 
 def rows(results: Kept) -> Iterator[Row]:
@@ -96,8 +117,8 @@ def _first_token(lives: Sequence[Mapping[str, Any]]) -> Row:
     seconds = {name: f"{row['prefill_ms']['8B']['total'] / 1_000:,.0f} s" for name, row in found.items()}
     calls = found[OURS]["calls"]
     return Row(
-        f"time to the first token of {calls:,} calls at 8k together (model of 8B, prefill measured on an H200)",
-        f"8k 预算下 {calls:,} 次调用的首 token 延迟总和（8B 模型，在 H200 上实测的 prefill 时间）",
+        f"time to the first token, sum of {calls:,} calls at 8k (model with 8 billion parameters, measured on an H200)",
+        f"8k 预算下 {calls:,} 次调用的首 token 延迟总和（80 亿参数的模型，在 H200 上实测）",
         seconds[OURS],
         ", ".join(f"{name} {seconds[name]}" for name in _WAITS),
     )
@@ -114,7 +135,11 @@ def _refused(measured: Measured) -> Row:
     calls = sum(_cell(measured, "life", OURS, case)["calls"] for case in cases)
     ours = wrong.pop(OURS)
     some = sorted(count for count in wrong.values() if count)
-    summary = f"{len(some)} of {len(wrong)} peers: {some[0]:,} to {some[-1]:,}" if some else f"{len(wrong)} peers: 0"
+    summary = (
+        f"{len(some)} of {len(wrong)} peers have some: {some[0]:,} to {some[-1]:,}"
+        if some
+        else f"{len(wrong)} peers: 0"
+    )
     return Row(
         "requests that a provider refuses or that exceed the budget, 4k to 32k",
         "被服务商拒绝或超出预算的请求，4k 到 32k",

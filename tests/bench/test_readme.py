@@ -61,13 +61,21 @@ def test_the_lines_are_computed_and_written_between_the_marks() -> None:
     ours = {row.english: (row.ours, row.others) for row in readme.rows(results())}
     assert ours["billed tokens of long conversations at 8k"] == ("1× (90% cached)", "no management 4×")
     refused = ours["requests that a provider refuses or that exceed the budget, 4k to 32k"]
-    assert refused == ("0 of 10", "1 of 1 peers: 4 to 4")
-    waits = ours["time to the first token of 1,073 calls at 8k together (model of 8B, prefill measured on an H200)"]
+    assert refused == ("0 of 10", "1 of 1 peers have some: 4 to 4")
+    waits = ours[
+        "time to the first token, sum of 1,073 calls at 8k (model with 8 billion parameters, measured on an H200)"
+    ]
     assert waits == ("16 s", "newest 146 s, trim 77 s, summarise 20 s, compact 14 s, unmanaged 99 s")
     turn = ours["one durable turn in a conversation of 10,000 messages, × raw floor"]
     assert turn == ("5×", f"{SLOW} 200×, {SLOW} 200×")
     assert ours["resuming 10,000 messages in a new process, × raw floor"][0] == "3×"
     assert ours["facts lost by folding: not in a summary and not found by search"][0] == "0 of 13,271"
+
+
+def test_the_chinese_results_have_no_english_words() -> None:
+    text = readme.with_figures(TEXT, results(), 1)
+    assert "| 1×（90% 来自缓存） | 不做管理 4× |" in text
+    assert "| 10 个中 0 个 | 1 个同类库中有 1 个：4 到 4 个 |" in text
 
 
 def test_a_readme_without_its_results_is_left_alone() -> None:
