@@ -135,7 +135,7 @@ def _ask(warning: str, lines: Iterable[str], out: Output) -> None:
     YES,
     argument("--scrub", action="store_true", help="also rewrite the store without the bytes of the context"),
     examples=("quire delete agent.db support-42", "quire delete agent.db support-42 --yes --scrub"),
-    about="Its forks stay. Without --scrub its bytes stay in the store until they are overwritten. Use quire erase to"
+    about="Without --scrub its bytes stay in the store until they are overwritten. Use quire erase to"
     " remove the forks and all bytes.",
 )
 def run_delete(options: argparse.Namespace, out: Output) -> None:
