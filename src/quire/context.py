@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from msgspec.structs import replace
 
 from quire.conversation import Conversation, ImportReport, Item, Messages, Modification
-from quire.conversation.edits import entry_before
 from quire.errors import InvalidValue, names_options
 from quire.model.messages import Message, Provider, ToolCall
 from quire.model.pages import PageIndex
@@ -430,7 +429,7 @@ class Context:
         if (to is None) == (before is None):
             raise InvalidValue("Give a checkpoint or an entry, or `before` with a message.")
         if before is not None:
-            to = self.pages._engine.read(lambda state: entry_before(state, before))
+            to = self.conversation.entry_before(before)
         return self.pages.rollback(cast("str | int | Entry", to))
 
     def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> "Context":

@@ -277,6 +277,21 @@ def test_a_rollback_can_be_previewed(run: Run, store: Path) -> None:
         assert len(context.messages()) == 5
 
 
+def test_a_rollback_goes_back_before_a_message(run: Run, store: Path) -> None:
+    with quire.open(store, NAME) as context:
+        seq, index = context.seq, context.conversation.messages_on("usr-2")[0].index
+        at, kept = context.conversation.entry_before(index), context.messages()[:index]
+    preview = run("rollback", store, "--before", "usr-2", "--dry-run", "--json").value()
+    assert (preview["to"], preview["messages_then"]) == (at, len(kept))
+    assert run("rollback", store, "--before", index, "--json").value()["to"] == at
+    with quire.open(store, NAME) as context:
+        assert list(context.messages()) == list(kept)
+    assert run("undo", store, seq + 1).code == 0
+    assert run("rollback", store, "--before", "usr-2").out.startswith(f"rolled back to {at} ")
+    for message in ("mem-0", "mem-99", 99, "sys"):
+        assert run("rollback", store, "--before", message).code == 2
+
+
 def test_a_fork_starts_at_the_given_point(run: Run, store: Path) -> None:
     value = run("fork", store, "early", "--at", "before", "--json").value()
     assert (value["name"], value["of"], value["at"]) == ("early", NAME, "before")

@@ -26,6 +26,7 @@ WORDING = CommandWording(Namespace(where="a b.db", context=None), {"limit": "--l
         (Hint("refresh", purpose="and retry"), "Run the command again."),
         (Hint("refresh", purpose="to find out"), "Run quire history 'a b.db' to find out."),
         (Hint("undo", arguments="17", purpose="first"), "Run quire undo 'a b.db' 17 first."),
+        (Hint("rollback", arguments="before=3"), "Run quire rollback 'a b.db' --before 3."),
         (Hint("children", "mem-1", purpose="to list its pages"), "Run quire tree 'a b.db' mem-1 to list its pages."),
         (Hint("move_page", "mem-1", arguments="target"), "Run quire move 'a b.db' mem-1 FOLDER."),
         (Hint("open", arguments="'x'"), "Choose another name."),
@@ -108,7 +109,8 @@ def test_why_names_the_command_that_changes_it(run: Run, store: Path) -> None:
 def test_a_missing_argument_is_answered_with_the_command_that_lists_its_values(run: Run, store: Path) -> None:
     for words, text in (
         (("undo", store), "required: ENTRY; quire history lists the entries"),
-        (("rollback", store), "required: POINT; quire history lists"),
+        (("rollback", store), "Give either POINT or --before MESSAGE. quire history lists"),
+        (("rollback", store, "before", "--before", 0), "Give either POINT or --before MESSAGE."),
         (("show", store), "required: PAGE; quire tree shows the pages"),
     ):
         result = run(*words)

@@ -159,6 +159,7 @@ class Conversation(Wrapper):
     close_calls = awaits(SyncConversation.close_calls)
     compress = awaits(SyncConversation.compress)
     delete = awaits(SyncConversation.delete)
+    entry_before = awaits(SyncConversation.entry_before)
     import_messages = awaits(SyncConversation.import_messages)
     insert = awaits(SyncConversation.insert)
     is_modified = awaits(SyncConversation.is_modified)

@@ -35,7 +35,7 @@ _PLACEHOLDERS = {
 """Arguments that a command needs and a hint may leave open."""
 _STORE_COMMANDS = frozenset({"backup", "delete", "erase", "expire", "ls"})
 """Commands for a whole store: they have no --context."""
-_FLAG = re.compile(r"(\w+)=True")
+_FLAG = re.compile(r"(\w+)=True|(before)=(\d+)")
 _CALL = re.compile(r"(\w+)\((?:'?([\w-]+)'?)?\)")
 """A Python call with one argument at most: a page or a number."""
 
@@ -72,7 +72,10 @@ class CommandWording(Wording):
         name = _COMMANDS.get(hint.call, hint.call)
         if name not in ROWS:
             return None
-        flags = "".join(f" --{flag.replace('_', '-')}" for flag in _FLAG.findall(hint.arguments))
+        flags = "".join(
+            f" --{flag.replace('_', '-')}" if flag else f" --{option} {value}"
+            for flag, option, value in _FLAG.findall(hint.arguments)
+        )
         number = hint.arguments if hint.arguments.isdecimal() else None  # such as the entry of undo
         given = "".join(
             f" {word}" for word in (hint.page and shlex.quote(hint.page), number, _PLACEHOLDERS.get(name)) if word

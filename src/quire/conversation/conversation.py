@@ -233,6 +233,13 @@ class Conversation:
         """Return the messages of an exchange by its page; none for any other page. Raises `NoSuchPage`."""
         return self._engine.read(lambda state: read_messages(state, state.require_page(page).header.numbers))
 
+    def entry_before(self, message: Message | int) -> int:
+        """Return the seq of the last entry before a message was added.
+
+        Raises `InvalidOperation` if an earlier message was added in the same entry.
+        """
+        return self._engine.read(lambda state: edits.entry_before(state, message))
+
     def date_messages(self, messages: Iterable[Message] | None = None) -> list[Message]:
         """Return messages, by default all of the conversation, with `at`: their own time, or that of their arrival.
 

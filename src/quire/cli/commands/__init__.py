@@ -54,7 +54,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("history", "history", "list journal entries: operation, actor, time, pages"),
         CommandRow("undo", "history", "undo one entry and keep all later ones"),
         CommandRow("checkpoint", "history", "name the current state of a context"),
-        CommandRow("rollback", "history", "return a context to a checkpoint or an entry"),
+        CommandRow("rollback", "history", "return a context to a checkpoint, an entry or the state before a message"),
         CommandRow("fork", "contexts", "create a context from the current or an earlier state of another"),
     ),
     "copy and maintain": (

@@ -114,14 +114,21 @@ def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
 
 @command(
     *CONTEXT,
-    argument("to", metavar="POINT", help="a checkpoint or the number of an entry"),
+    argument("to", metavar="POINT", nargs="?", help="a checkpoint or the number of an entry"),
+    argument("--before", metavar="MESSAGE", help="to the state before this message: its number, or its page"),
     argument("--dry-run", action="store_true", help="show what would change, and change nothing"),
-    examples=("quire rollback agent.db before-the-refactoring --dry-run", "quire rollback agent.db 17"),
+    examples=(
+        "quire rollback agent.db before-the-refactoring --dry-run",
+        "quire rollback agent.db 17",
+        "quire rollback agent.db --before usr-7",
+    ),
     about="A rollback is one entry, which undo can undo.",
 )
 def run_rollback(options: argparse.Namespace, out: Output) -> None:
-    to = parse_point(options.to)
+    if (options.to is None) == (options.before is None):
+        raise InvalidValue("Give either POINT or --before MESSAGE. quire history lists entries and checkpoints.")
     with open_context(options) as context:
+        to = _entry_before(context, options.before) if options.to is None else parse_point(options.to)
         if options.dry_run:
             _print_preview(context, to, out)
             return
@@ -135,6 +142,19 @@ def run_rollback(options: argparse.Namespace, out: Output) -> None:
     else:
         out.line(f"rolled back to {to} {out.paint.dim(f'(entry {seq}; undo {seq} to return)')}")
         _print_pins(pins, out)
+
+
+def _entry_before(context: Context, message: str) -> int:
+    """Return the last entry before a message was added. The message is given by its number, or by its page."""
+    point = parse_point(message)
+    if isinstance(point, str):
+        on_page = context.conversation.messages_on(point)
+        if not on_page:
+            raise InvalidValue(
+                f"is {message!r}, which is no page of a message; quire tree shows the pages.", argument="before"
+            )
+        point = on_page[0].index
+    return context.conversation.entry_before(point)
 
 
 def _print_preview(context: Context, to: str | int, out: Output) -> None:
