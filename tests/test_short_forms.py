@@ -10,6 +10,7 @@ import quire
 from quire import Context, InvalidOperation, InvalidValue, NoSuchPage, Permission, PermissionDenied, Segment
 from quire.errors import UnknownOption
 from quire.search.find import Filters, FindFilters
+from quire.storage.urls import open_storage
 from quire.view.options import RenderFields, RenderOptions
 
 
@@ -239,6 +240,13 @@ def calls(ctx: Context) -> dict[str, tuple[Callable[[], Any], str, str]]:
         "conversation": (lambda: ctx.conversation.messages(al=True), "al", "all"),  # type: ignore[call-arg]
         "Segment": (lambda: Segment(id="x", permision=1), "permision", "permission"),  # type: ignore[call-arg]
         "Quota": (lambda: quire.Quota(page=1), "page", "pages"),  # type: ignore[call-arg]
+        "Price": (lambda: quire.Price(wirte=1), "wirte", "write"),  # type: ignore[call-arg]
+        "doctor": (lambda: quire.doctor("nowhere", repiar=True), "repiar", "repair"),  # type: ignore[call-arg]
+        "backup": (lambda: quire.backup("a", "b", progres=print), "progres", "progress"),  # type: ignore[call-arg]
+        "migrate": (lambda: quire.migrate("a", "b", replce=True), "replce", "replace"),  # type: ignore[call-arg]
+        "open_storage": (lambda: open_storage("memory:", creat=False), "creat", "create"),  # type: ignore[call-arg]
+        "windows.acting_as": (lambda: ctx.windows.acting_as("x", quotas=None), "quotas", "quota"),  # type: ignore[call-arg]
+        "tools.call": (lambda: ctx.tools.call("find", argument={}), "argument", "arguments"),  # type: ignore[call-arg]
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from quire.agent import tool_table
 from quire.agent.handlers import ToolContext
 from quire.agent.tool_table import TOOLS, Tool, check_arguments
-from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, short_repr
+from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, names_options, short_repr
 from quire.model.messages import Provider, ToolCall
 from quire.providers.legal_form import legal_name
 from quire.providers.tool_schemas import has_shape, rename_tool
@@ -85,6 +85,7 @@ class Answer(NamedTuple):
     failed: bool = False
 
 
+@names_options
 class Tools:
     """The tools of one agent. `only` selects some of them, `prefixed` renames them."""
 

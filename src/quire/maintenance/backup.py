@@ -16,6 +16,7 @@ from quire.errors import (
     NoSuchContext,
     QuireError,
     StorageFailure,
+    names_options,
     short_repr,
 )
 from quire.maintenance.doctor import IndexExamination, doctor
@@ -41,6 +42,7 @@ class Backup(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+@names_options
 def backup(where: StoreLocation, target: str | os.PathLike[str], *, progress: ProgressCallback | None = None) -> Backup:
     """Copy a store that may be in use into a new one: `target` is a path for an SQLite file, or `file:DIR`.
 

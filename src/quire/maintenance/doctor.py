@@ -31,7 +31,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.core.summary_board import drop_with_companions
-from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure
+from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure, names_options
 from quire.maintenance.retention import LEAVING
 from quire.search.indexing import PrefetchedRecords, index_identity, scan_pages
 from quire.search.page_text import build_document
@@ -108,6 +108,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         return all(symptom.repaired or symptom.severity == "note" for symptom in self.symptoms)
 
 
+@names_options
 def doctor(
     where: StoreLocation,
     *,

@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterable
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
-from quire.errors import InvalidOperation
+from quire.errors import InvalidOperation, names_options
 from quire.storage.base import Storage, SupportsPath
 from quire.storage.urls import StoreLocation, storage_at
 
 
+@names_options
 def migrate(
     source: StoreLocation,
     target: StoreLocation,

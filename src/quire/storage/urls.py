@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import apsw
 
-from quire.errors import Hint, InvalidValue, StorageFailure, short_repr
+from quire.errors import Hint, InvalidValue, StorageFailure, names_options, short_repr
 from quire.storage.base import Durability, Storage, check_durability, check_storage
 from quire.storage.file.storage import FileStorage
 from quire.storage.memory import MemoryStorage
@@ -37,6 +37,7 @@ _POSTGRES_DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg")
 _FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
 
 
+@names_options
 def open_storage(where: str | os.PathLike[str], *, durability: Durability = "normal", create: bool = True) -> Storage:
     """Open the storage that a URL or path names.
 

@@ -15,7 +15,7 @@ from quire.core.records import USAGE, Billing, NoteRecord, PageRecord
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import PER_MESSAGE, Message
-from quire.model.pages import Lifecycle, PageIndex, Visibility
+from quire.model.pages import Lifecycle, OptionsMeta, PageIndex, Visibility
 from quire.providers.usage import BilledTokens, read_usage, strip_version
 from quire.system.rules import check_whole_number
 from quire.view.parts import FoldResult, ShownPage, ViewPart
@@ -46,7 +46,7 @@ _CHANGES = {
 }
 
 
-class Price(Struct, frozen=True, kw_only=True):
+class Price(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     """The price of a token that is read from the prompt cache, written to it, or neither."""
 
     read: float = 0.1

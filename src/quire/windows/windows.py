@@ -11,7 +11,7 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.records import page_key, segment_number
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidOperation, InvalidValue, names_options, short_repr
 from quire.model.pages import PageIndex, Visibility
 from quire.model.text import check_one_line
 from quire.system.lifecycle import StoredWindow, stored_window
@@ -139,6 +139,7 @@ T = TypeVar("T")
 _ID = re.compile(r"[\w.:-]{1,64}")
 
 
+@names_options
 class Windows:
     """The windows of one context: live state that a model sees once, always current, and acts on.
 
