@@ -159,7 +159,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
         "quire export agent.db agent.json --format json --overwrite",
         "quire export agent.db 6f0c3a52-7d3e-4a53-9c9e-2f6f3f0b8a11.jsonl --format claude-code --view",
     ),
-    about="The import command reads all formats but html. The id of a session of Claude Code or Codex is the UUID at"
+    about="quire import reads all formats except html. The id of a session of Claude Code or Codex is the UUID at"
     " the end of the file's name.",
 )
 def run_export(options: argparse.Namespace, out: Output) -> None:

@@ -127,8 +127,8 @@ def _log_file(given: str | None) -> Iterator[Path]:
 @command(
     STORE,
     examples=("quire gateway sessions agent.db",),
-    about="The figures are those of all gateways that used the store. tokens saved: what folds left out; their price"
-    " is that of the model's input without a cache.",
+    about="The figures include all gateways that used the store. Tokens saved are the tokens that folds left out;"
+    " their price is the price of uncached input tokens of the model.",
 )
 def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
     from quire.server.gateway_ledger import SESSIONS, GatewaySession, Ledger
@@ -176,7 +176,7 @@ def run_gateway_demo(options: argparse.Namespace, out: Output) -> None:
         "quire gateway handoff agent.db 1b2c3d4e",
         "quire gateway handoff agent.db 1b2c3d4e --file a.jsonl",
     ),
-    about="The current view, with its folded lines, becomes a new session that the client resumes without the gateway.",
+    about="The new session contains the current view with its folded lines.",
 )
 def run_gateway_handoff(options: argparse.Namespace, out: Output) -> None:
     from quire.gateway.handoff import find_session, write_handoff
