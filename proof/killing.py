@@ -30,7 +30,7 @@ from msgspec import Struct
 import quire
 from proof.mortal import Tell, finished, killed
 from proof.twin import Candidate, Twin, differences, model_differences
-from proof.world import BOOK, FixedClock, Found, World, look
+from proof.world import BOOK, FixedClock, Found, World, has_many_turns, look
 from quire import Storage, open_storage
 from quire.storage.base import Commit
 
@@ -269,6 +269,8 @@ class Killing:
             return Kill()
         if kind == "moment" or self.task.breakage:
             return Kill(moment=random.uniform(0, life))
+        if has_many_turns(self.twin.seed) and random.random() < 0.7:
+            return Kill(calls=("commit",), number=random.randint(1, 8), part=random.choice(PARTS))
         if kind == "file" and self.task.backend in ("sqlite", "file"):
             return Kill(number=random.randint(1, 60), part=random.choice(PARTS), files=True)
         calls = WRITES if kind == "write" else (*READS, *WRITES)

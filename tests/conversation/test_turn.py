@@ -15,11 +15,11 @@ import pytest
 
 import quire
 import quire.aio
-from quire import Library, ToolCall
+from quire import Library, MemoryStorage, ToolCall
 from quire.core import lease
 from quire.core.lease import companion_of
 from quire.core.records import message_id_key
-from quire.errors import Busy, Conflict, InvalidOperation, InvalidValue, LeaseLost
+from quire.errors import Busy, Conflict, InvalidOperation, InvalidValue, LeaseLost, StorageFailure
 from quire.storage.base import CALL, Commit, Delete
 from tests.marks import broad
 from tests.servers.postgres import postgres_url
@@ -335,6 +335,48 @@ def test_a_turn_that_took_back_a_dead_one_does_not_bring_it_back(
     else:
         dead[1].__enter__().user("of the second dead worker")
     assert len(texts(library)) == (1 if end == "raises" else 2)
+    with library.turn("talk", key="third") as ctx:
+        ctx.user("after")
+    assert texts(library) == ["before", "after"]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_take_back_that_was_undone_is_not_made_again(keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "is_dead", lambda process: True)
+    library = Library("memory:")
+    dead = [library.turn("talk", key="first"), library.turn("talk", key="second", keep=keep)]
+    with library.open("talk") as ctx:
+        ctx.user("before")
+    dead[0].__enter__().user("of the first dead worker")
+    with monkeypatch.context() as patch:
+        patch.setattr(lease.Lease, "settle", lambda self: None)  # it dies after it took the first turn back
+        dead[1].__enter__()
+    with library.open("talk") as ctx:
+        assert [entry.operation for entry in ctx.history()][-1] == "turn"
+        ctx.undo(ctx.seq)
+    with library.turn("talk", key="third") as ctx:
+        ctx.user("after")
+    assert texts(library) == ["before", "of the first dead worker", "after"]
+
+
+def test_a_dead_turn_is_taken_back_if_the_first_try_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    library = Library(storage)
+    dead = library.turn("talk", key="dead")
+    with library.open("talk") as ctx:
+        ctx.user("before")
+    dead.__enter__().user("of the dead worker")
+
+    def fail(context: str, commit: Commit) -> None:
+        if context == "talk":
+            monkeypatch.undo()
+            raise StorageFailure("The disk is full.")
+        MemoryStorage.commit(storage, context, commit)
+
+    monkeypatch.setattr(lease, "is_dead", lambda process: True)
+    monkeypatch.setattr(storage, "commit", fail)
+    with pytest.raises(StorageFailure), library.turn("talk", key="second"):
+        pass
     with library.turn("talk", key="third") as ctx:
         ctx.user("after")
     assert texts(library) == ["before", "after"]

@@ -86,7 +86,7 @@ class Lease:
         self._lock = threading.Lock()
         self.is_lost = False
         self.takes_over = takes_over
-        """True if the worker before did not release the lease."""
+        """True if the worker before did not release the lease, or could not take back the turns of dead workers."""
 
     @property
     def number(self) -> int:
@@ -188,7 +188,7 @@ def acquire(
             except Conflict:
                 continue  # another worker was first
             is_open = lease is not None and not lease.released
-            return Lease(storage, context, record, version + 1, takes_over=is_open)
+            return Lease(storage, context, record, version + 1, takes_over=is_open or bool(record.owed))
         left = deadline - time.monotonic()
         if left <= 0:
             raise _busy(context, lease)
@@ -197,10 +197,10 @@ def acquire(
 
 
 def _owed_after(lease: LeaseRecord | None) -> tuple[Owed, ...]:
-    """Return the turns to take back if the holder of this lease is dead."""
-    if lease is None or lease.released:
+    """Return the turns that the next holder must take back: those owed, and the one of this lease if it is open."""
+    if lease is None:
         return ()
-    return lease.owed if lease.keep else (*lease.owed, Owed(lease.number, lease.before))
+    return lease.owed if lease.keep or lease.released else (*lease.owed, Owed(lease.number, lease.before))
 
 
 def _left_open(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:

@@ -322,15 +322,17 @@ def _changes_of_turns(
 ) -> tuple[list[Touched], list[Touched], set[tuple[int, int]], set[tuple[int, int]]]:
     """Return what the turns changed up to the horizon and after it, what others changed later, and what they folded.
 
-    Each record is as it was before its first change. An entry in which one of the turns took back others is left out:
-    otherwise these would return.
+    Each record is as it was before its first change. What an entry took back already is left out: it does not return,
+    and if the user undid that entry, it is not taken back again.
     """
     early: dict[tuple[int, int], Touched] = {}
     touched: dict[tuple[int, int], Touched] = {}
     shared: set[tuple[int, int]] = set()
     folded: set[tuple[int, int]] = set()
     for seq, entry in read_entries(state, before + 1):
-        if entry.turn in turns and entry.operation == "turn":
+        if entry.operation == "turn":
+            for found in (early, touched, shared, folded):
+                found.clear()
             continue
         for item in entry.touched:
             place = (item.family, item.key)
