@@ -87,10 +87,10 @@ memory” stores nothing on disk. [Method](#method) lists the calls and the vers
 
 Recorded conversations are replayed, and the list of messages is built at every model call. Only conversations that do
 not fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with
-the previous list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its
-call, a call without its result) or that Anthropic's API refuses (a list that does not start with the user). A row
-that sends less can have forgotten more: *mean list* is the number of tokens that the model received, and *no
-management* is the cost of sending everything.
+the previous list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its call,
+a call without its result) or that Anthropic's API refuses (a list that does not start with the user). *Mean list* is
+the mean number of tokens that the model received. A row that sends fewer tokens may have forgotten more. *No
+management* sends everything.
 
 ![Cost per call in long conversations](images/bench-life.svg)
 
@@ -101,9 +101,9 @@ management* is the cost of sending everything.
 {replayed}
 ### One turn
 
-One message is appended, durably where the peer has a store, and the list for the model is built. The last 200 turns
-count. A star marks a conversation that was filled in one step, because single turns would take too long; then as many
-of the last turns were measured as the time allowed.
+One message is appended (durably, if the peer has a store), and the list for the model is built. The last 200 turns
+count. A star marks a conversation that was filled in one step, because single turns would take too long. There, fewer
+of the last turns were measured, as many as the time allowed.
 
 ![A durable turn, by the length of the conversation](images/bench-turn.svg)
 
@@ -149,10 +149,10 @@ These [figures by topic](#figures-by-topic) are above quire's own limit:
 ## Method
 
 `python -m bench peers` on: {machine}; {minutes} minutes. Tokens are o200k tokens, plus 4 per message and per tool
-call. Peers without token counts get a window of as many messages as fit on average. Peers without a system prompt get
-it in front of their list, and that much less room. Each text is counted once, for the floor and for every peer that
-accepts a counter. The command installs the peers in the versions of `bench/peers/requirements`; quire is measured
-from the checkout, in the same environment.
+call. A peer that does not count tokens gets a window of as many messages as fit on average. If a peer has no system
+prompt, the prompt is put in front of its list, and its room is reduced by the tokens of the prompt. Each text is
+counted once, for the floor and for every peer that accepts a counter. The command installs the peers in the versions
+of `bench/peers/requirements`; quire is measured from the checkout, in the same environment.
 
 {peers}
 

@@ -23,11 +23,12 @@ TITLE = "Concurrency"
 ABOUT = """
 Threads share a handle, async tasks share a handle, and processes share a store. Each writer adds pages with unique
 names, and readers refresh and list the pages. The start, the end and the result of every call are recorded. The order
-of the journal must explain the history (linearisability): a call that ended before another began comes before it; every
-read sees exactly the writes up to one point of that order, and that point lies between its start and its end.
+of the journal must explain the results (linearisability). If a call ended before another began, it comes first in the
+journal. Every read sees exactly the writes up to one point of the journal, and this point lies between the start and
+the end of the read.
 
-Cancellation: each call of `quire.aio` is cancelled at its first, second, third … await, until it is no longer reached.
-The change is made once or not at all, the handle works afterwards, and `check()` is empty.
+Cancellation: each call of `quire.aio` is cancelled at its first, second, third … await, until the call ends before the
+next await. The change is made once or not at all, the handle works afterwards, and `check()` is empty.
 """
 WRITERS, READERS = 4, 2
 EACH = (30, 500)

@@ -38,9 +38,10 @@ Every operation on pages and on the conversation runs with a fault at one of its
 - `short write`: a file takes half of the bytes, and then the disk is full; a connection to a server is cut in the
   middle of a request or an answer.
 
-An operation that raised must leave the state before it, one that returned the state after it, in memory and after a new
-open; if the outcome is unknown, one of the two. `check()` must find nothing, and the repeated operation must succeed.
-Operations of several commits (a turn, a fold, an erasure, a copy, a backup) must be complete after the repeated one.
+If an operation raises, the context must be in the state before it. If it returns, the context must be in the state
+after it. If the outcome is unknown, one of the two states is right. This is checked in memory and after the store is
+opened again. `check()` must find nothing, and the repeated operation must succeed. Operations of several commits (a
+turn, a fold, an erasure, a copy, a backup) must be complete after the repeated one.
 """
 SHARE = 1.5
 COUNTS = {"memory": 300, "sqlite": 120, "file": 100, "postgres": 30, "s3": 20}

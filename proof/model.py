@@ -29,11 +29,12 @@ TITLE = "Model"
 ABOUT = """
 Hypothesis makes random sequences of operations. Each operation runs on quire and on a model in plain Python, which was
 written from the contract and shares no code with quire. After each step, the return value or the error, all pages,
-messages, marks, batches and journal entries must be equal, `check()` must be empty, and the documents of all backends
-must be the same bytes. There are two machines. The one of pages has segments, the tree, archive, pins, undo, documents,
-eviction, reopening and changes of the storage. The one of conversations has messages, ids, edits, batches, temporary
-blocks, undo, rollback, `as_of`, forks, cleanup, reopening, and turns that end, raise, repeat a key, or lose their lease
-to another worker. Not in the models: purge, folds, windows, search and the agent's tools, which have other tests.
+messages, marks, batches and journal entries must be equal. `check()` must be empty, and the documents of all backends
+must be the same bytes. There are two machines. The one of pages has segments, the tree, archive, pins, undo,
+documents, eviction, reopening and changes of the storage. The one of conversations has messages, ids, edits, batches,
+temporary blocks, undo, rollback, `as_of`, forks, cleanup, reopening, and turns that end, raise, repeat a key, or lose
+their lease to another worker. Not in the models: purge, folds, windows, search and the agent's tools, which have other
+tests.
 
 The laws of views (within the budget, legal for each provider, complete, stable, nothing private, the same bytes on
 every handle) are checked on random walks. Writers in separate processes add pages to one context and are killed: no
