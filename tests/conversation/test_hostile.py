@@ -67,6 +67,7 @@ CALLS: dict[str, Call] = {
     "messages_after": Call(("index", OPTIONAL), ("limit", {"int"}), index=3, limit=2),
     "newest": Call(("limit", {"int"}), limit=2),
     "messages_on": Call(page="usr-1"),
+    "entry_before": Call(message=3),
     "message": Call(index=3),
     "page_of": Call(index=3),
     "mark_of": Call(index=3),
