@@ -5,10 +5,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from itertools import accumulate
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
@@ -97,3 +100,12 @@ def fresh_python(code: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()
+
+
+Result = TypeVar("Result")
+
+
+def in_processes(function: Callable[..., Result], jobs: Sequence[tuple[object, ...]]) -> list[Result]:
+    """Call a function with the arguments of every job, in as many processes as there are cores."""
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        return list(pool.map(function, *zip(*jobs, strict=True)))
