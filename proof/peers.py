@@ -17,12 +17,12 @@ from proof.topic import Check, Control, Options
 
 TITLE = "Peers"
 ABOUT = """
-The stores of other libraries run in the same tests, each with its default settings and through its own classes. There
-are four tests: writers that are killed at random moments; power failures (recorded system calls, as above); processes
-that write one session at the same time (with quire, each message is a `turn`); and a batch with one message that
-cannot be stored. A loss of a peer is a figure, not a finding; a loss of quire is a finding. With its default
-durability quire may lose the last commits in a power failure; with `full` ("quire, synced") it may not. The batch of
-quire is an import: it stores the other messages, keeps the bad one as marked text, and reports it.
+The stores of other libraries run in the same tests, each with its default settings and through its own classes.
+Writers are killed at random moments. Power failures are simulated from recorded system calls, as above. Processes
+write one session at the same time (with quire, each message is a `turn`). A batch contains one message that cannot be
+stored. A loss of a peer is a figure, not a finding; a loss of quire is a finding. With its default durability quire
+may lose the last commits in a power failure; with `full` ("quire, synced") it may not. The batch of quire is an
+import: it stores the other messages, keeps the bad one as marked text, and reports it.
 """
 INSTALLS = True
 SYNCED = "quire, synced"
