@@ -17,10 +17,25 @@ import apsw
 from proof import servers
 from proof.killing import READS, WRITES
 from proof.topic import Check, Control, Options
-from quire import Busy, Context, Library, MemoryStorage, Storage, StorageFailure, backup, migrate, open_storage
+from quire import (
+    Busy,
+    Context,
+    ContextSystem,
+    DetailPage,
+    EstimateCounter,
+    Library,
+    MemoryStorage,
+    Storage,
+    StorageFailure,
+    backup,
+    migrate,
+    open_storage,
+)
+from quire.conversation.turn import Turn
 from quire.core import lease
+from quire.core.records import decode_head
 from quire.errors import OutcomeUnknown
-from quire.storage.base import RESERVED, Commit
+from quire.storage.base import FAMILIES, RESERVED, Commit
 from tests.conversation import test_faults as talk_tests
 from tests.servers.postgres_proxy import TcpProxy
 from tests.servers.s3_proxy import Fault as S3Fault
@@ -41,7 +56,8 @@ Every operation on pages and on the conversation runs with a fault at one of its
 If an operation raises, the context must be in the state before it. If it returns, the context must be in the state
 after it. If the outcome is unknown, one of the two states is right. This is checked in memory and after the store is
 opened again. `check()` must find nothing, and the repeated operation must succeed. Operations of several commits (a
-turn, a fold, an erasure, a copy, a backup) must be complete after the repeated one.
+turn, the undo of a dead turn, a fold, an erasure, a purge, a copy, a backup) must be complete after the repeated one.
+After a purge, no record of the context or of its fork has the text.
 """
 SHARE = 1.5
 COUNTS = {"memory": 300, "sqlite": 120, "file": 100, "postgres": 30, "s3": 20}
@@ -49,6 +65,8 @@ COUNTS = {"memory": 300, "sqlite": 120, "file": 100, "postgres": 30, "s3": 20}
 KINDS = ("error", "unknown outcome", "lasting", "delay")
 NETWORK: tuple[S3Fault, ...] = ("lost", "silent", "cut", "error after", "late")
 DELAY = 0.002
+DEAD = "of a dead worker"
+PURGED, PURGED_TEXT = "mem-6", b"deep text"
 
 
 class Case(NamedTuple):
@@ -70,6 +88,43 @@ def _turn(talk: Context) -> None:
             talk.assistant("an answer")
     finally:
         lease.LEASE_SECONDS = kept
+
+
+def _after_a_dead_turn(storage: Storage) -> Context:
+    """Return a handle on the conversation after a worker died in its turn."""
+    talk = talk_tests.talk_on(storage)
+    if all(message.text != DEAD for message in talk.messages(all=True)):
+        other = talk_tests.talk_on(storage)
+        engine, name = other.pages._engine, other.name
+        with _dead_workers():
+            held = lease.acquire(
+                storage,
+                name,
+                key="dead",
+                keep=False,
+                wait=0,
+                before=lambda: storage.head(name),
+                turn_of=lambda head: decode_head(head.value).turn,
+            )
+        engine.turn = Turn(engine, held, "dead")
+        other.user(DEAD)
+        talk.refresh()
+    return talk
+
+
+@contextmanager
+def _dead_workers() -> Iterator[None]:
+    """Let every worker that has a lease be a dead one."""
+    kept, lease.is_dead = lease.is_dead, lambda process: True
+    try:
+        yield
+    finally:
+        lease.is_dead = kept
+
+
+def _turn_after_a_dead_one(talk: Context) -> None:
+    with _dead_workers():
+        _turn(talk)
 
 
 def _erase(talk: Context) -> None:
@@ -95,6 +150,31 @@ def _migrate(talk: Context) -> None:
 def _back_up(talk: Context) -> None:
     with TemporaryDirectory() as folder:
         backup(talk.pages.storage, Path(folder) / "copy.db")
+
+
+def _purge(pages: ContextSystem) -> None:
+    pages.refresh()
+    if pages.storage.head("branch") is None:
+        pages.fork("branch")
+    pages.purge(PURGED)
+
+
+def _traces(pages: ContextSystem) -> object:
+    """Return the texts of the context and of its fork, and the records that have the text to purge."""
+    pages.refresh()
+    storage = pages.storage
+    found = []
+    for name in storage.contexts():
+        handle = ContextSystem(storage, name, counter=EstimateCounter())
+        left = [
+            (family, record.key)
+            for family in FAMILIES
+            for record in storage.scan(name, family)
+            if PURGED_TEXT in record.value
+        ]
+        texts = {page.index: handle.detail(page.index) for page in handle.list_pages() if isinstance(page, DetailPage)}
+        found.append((name, texts, left))
+    return found
 
 
 def _messages(talk: Context) -> object:
@@ -127,6 +207,10 @@ def _cases() -> dict[str, Case]:
         f"in steps: {name}": Case(talk_tests.library, talk_tests.talk_on, operation, _messages, in_steps=True)
         for name, operation in STEPS.items()
     }
+    steps["in steps: undo of a dead turn"] = Case(
+        talk_tests.library, _after_a_dead_turn, _turn_after_a_dead_one, _messages, in_steps=True
+    )
+    steps["in steps: purge"] = Case(library, system_on, _purge, _traces, in_steps=True)
     return pages | talk | steps
 
 
@@ -463,7 +547,7 @@ class Trials:
             expected = (course.before,) if kind != "lasting" else (course.before, course.after)
         heal()
         if case.in_steps:
-            return self._complete(case, course, handle, storage)
+            return self._complete(case, course, handle, storage, fails_late=kind == "short write")
         state = case.see(handle)
         if state not in expected:
             return "the state in memory is wrong"
@@ -476,9 +560,17 @@ class Trials:
             storage.close()
         return f"check() finds {problems[0]}" if problems else ""
 
-    def _complete(self, case: Case, course: Course, handle: Any, storage: Storage) -> str:
-        """Run an operation of several commits again, with the same handle. Return what is wrong."""
-        case.operation(handle)
+    def _complete(self, case: Case, course: Course, handle: Any, storage: Storage, *, fails_late: bool) -> str:
+        """Run an operation of several commits again, with the same handle. Return what is wrong.
+
+        With `fails_late`, the fault can be in this run, because the first one had too few writes; then it runs again.
+        """
+        try:
+            case.operation(handle)
+        except (StorageFailure, Busy):
+            if not fails_late:
+                raise
+            case.operation(handle)
         if case.see(handle) != course.after:
             return "the repeated operation does not complete the first one"
         problems = handle.check()
