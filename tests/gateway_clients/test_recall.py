@@ -22,7 +22,7 @@ FOUND = "The code of step 0 is"
 ATTEMPTS = 8
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
+@pytest.mark.parametrize("name", ["claude", "codex", "opencode"])
 def test_the_model_finds_a_folded_fact_with_the_mcp_tool(
     name: str, upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
 ) -> None:
@@ -68,6 +68,8 @@ def _find_call(name: str, fact: str, number: int) -> Call:
     """Return the call of the tool: Codex runs JavaScript that calls it."""
     if name == "claude":
         return Call(f"call_find_{number}", "mcp__quire__find", {"query": fact})
+    if name == "opencode":
+        return Call(f"call_find_{number}", "quire_find", {"query": fact})
     code = f'const r = await tools.mcp__quire__find({{query: "{fact}"}}); text(JSON.stringify(r));'
     return Call(f"call_find_{number}", "exec", code)
 

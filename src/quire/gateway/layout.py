@@ -5,6 +5,7 @@ Thinking that is bound to another beginning is left out. Everything else of the 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,38 +77,39 @@ class Layout(NamedTuple):
         return Layout(tuple(kept), end)
 
 
-PartPieces = dict[int, tuple[ViewPart, Sequence["TextPiece | ItemPiece"]]]
-"""The pieces of the parts of a view, by the id of the part: a part of two views is one object."""
+@dataclass
+class ViewLayouter:
+    """Lays out the views of one epoch of a line. If a view begins with the last one, only its new parts are laid out.
 
-
-def lay_out(view: View, epoch: int, total: int, key: str, known: PartPieces | None = None) -> Layout:
-    """Return the layout of a view. All folded lines are in one text at the front, after the preamble.
-
-    `known` has the pieces of the parts of the last view of the epoch. Those of this view replace them.
+    All folded lines are in one text at the front, after the preamble.
     """
-    if all(part.kind in _PLAIN and not _is_clipped(part) for part in view.parts):
-        return Layout(None, total)
-    pieces: list[TextPiece | ItemPiece] = []
-    folded: list[str] = []
-    seen: PartPieces = {}
-    for part in view.parts:
-        if part.kind in ("opening", "preamble"):
-            continue
+
+    epoch: int
+    parts: tuple[ViewPart, ...] = ()
+    pieces: list[TextPiece | ItemPiece] = field(default_factory=list)
+    folded: list[str] = field(default_factory=list)
+    is_plain: bool = True
+
+    def lay_out(self, view: View, total: int, key: str) -> Layout:
+        """Return the layout of a view of the first `total` items."""
+        start = len(self.parts)
+        if view.parts[:start] != self.parts:
+            start, self.pieces, self.folded, self.is_plain = 0, [], [], True
+        self.parts = view.parts
+        for part in self.parts[start:]:
+            self._add_part(part)
+        if self.is_plain:
+            return Layout(None, total)
+        front = [TextPiece((PREAMBLE.replace("{key}", key), *self.folded))] if self.folded else []
+        return Layout((*front, *self.pieces), total)
+
+    def _add_part(self, part: ViewPart) -> None:
+        self.is_plain = self.is_plain and part.kind in _PLAIN and not _is_clipped(part)
         if part.kind == "folded":
-            folded.append(part.messages[0].text)
-            continue
-        found = known.get(id(part)) if known else None
-        if found is None:
-            found = (part, _split_part(part, epoch))
-        seen[id(part)] = found
-        for piece in found[1]:
-            _add_piece(pieces, piece)
-    if known is not None:
-        known.clear()
-        known.update(seen)
-    if folded:
-        pieces.insert(0, TextPiece((PREAMBLE.replace("{key}", key), *folded)))
-    return Layout(tuple(pieces), total)
+            self.folded.append(part.messages[0].text)
+        elif part.kind not in ("opening", "preamble"):
+            for piece in _split_part(part, self.epoch):
+                _add_piece(self.pieces, piece)
 
 
 def _split_part(part: ViewPart, epoch: int) -> Sequence[TextPiece | ItemPiece]:
@@ -179,53 +181,56 @@ def _add_piece(pieces: list[TextPiece | ItemPiece], piece: TextPiece | ItemPiece
         pieces.append(piece)
 
 
-class Written(NamedTuple):
-    """The bytes of a piece, and what they depend on."""
+@dataclass
+class Written:
+    """What the last request of a line was written from. `counts` are the numbers of items up to each piece."""
 
-    piece: ItemPiece
-    raws: list[bytes]
-    keeps: bool
-    items: list[bytes]
+    bounds: tuple[int, int] = (0, 0)
+    items: list[Item] = field(default_factory=list)
+    pieces: tuple[TextPiece | ItemPiece, ...] = ()
+    raws: list[bytes] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
 
 
 class Writer:
     """Writes the items of a layout. Thinking of items from `loop` on is always sent, of those before `strip` never.
 
-    `known` has what was written for the last request of the line, by the numbers of the items.
+    If a layout begins with the pieces of the last one (`last`), and the items are the same, these are not written
+    again.
     """
 
     def __init__(
-        self,
-        items: Sequence[Item],
-        protocol: Protocol,
-        *,
-        loop: int,
-        strip: int,
-        known: dict[tuple[int, ...], Written] | None = None,
+        self, items: Sequence[Item], protocol: Protocol, *, loop: int, strip: int, last: Written | None = None
     ) -> None:
-        self._items = items
+        self._items = list(items)
         self._protocol = protocol
         self._loop = loop
         self._strip = strip
-        self._known = {} if known is None else known
+        self._last = Written() if last is None else last
 
     def write(self, layout: Layout) -> list[bytes]:
         """Return the bytes of all items of a layout."""
-        written: list[bytes] = []
-        seen: dict[tuple[int, ...], Written] = {}
-        for piece in layout.pieces or ():
-            if isinstance(piece, TextPiece):
-                written.append(self._write_text(piece.texts))
-                continue
-            raws, keeps = [self._items[number].raw for number in piece.numbers], self._keeps_thinking(piece)
-            found = self._known.get(piece.numbers)
-            if found is None or found[:3] != (piece, raws, keeps):
-                found = Written(piece, raws, keeps, self._write_item(raws, piece, keeps))
-            seen[piece.numbers] = found
-            written += found.items
-        self._known.clear()
-        self._known.update(seen)
-        return written
+        last, pieces = self._last, layout.pieces or ()
+        common = self._count_common(pieces)
+        counts = last.counts[:common]
+        raws = last.raws[: counts[-1]] if counts else []
+        for piece in pieces[common:]:
+            raws += [self._write_text(piece.texts)] if isinstance(piece, TextPiece) else self._write_item(piece)
+            counts.append(len(raws))
+        last.bounds, last.items, last.pieces = (self._loop, self._strip), self._items, pieces
+        last.raws, last.counts = raws, counts
+        return list(raws)
+
+    def _count_common(self, pieces: tuple[TextPiece | ItemPiece, ...]) -> int:
+        """Return how many pieces are written already. The last piece may have grown, and an item may have changed."""
+        last, count = self._last, len(self._last.pieces) - 1
+        if count < 1 or last.bounds != (self._loop, self._strip) or pieces[:count] != last.pieces[:count]:
+            return 0
+        pairs = enumerate(zip(last.items, self._items, strict=False))
+        changed = {n for n, (before, now) in pairs if before is not now and before != now}
+        if not changed:
+            return count
+        return next((n for n, piece in enumerate(pieces[:count]) if changed.intersection(_numbers_of(piece))), count)
 
     def _write_text(self, texts: Sequence[str]) -> bytes:
         if self._protocol == "openai":
@@ -235,7 +240,8 @@ class Writer:
         extra = {} if self._protocol == "anthropic" else {"type": "message"}
         return msgspec.json.encode({**extra, "role": "user", "content": blocks})
 
-    def _write_item(self, raws: list[bytes], piece: ItemPiece, keeps: bool) -> list[bytes]:
+    def _write_item(self, piece: ItemPiece) -> list[bytes]:
+        raws, keeps = [self._items[number].raw for number in piece.numbers], self._keeps_thinking(piece)
         if self._protocol == "anthropic":
             found = self._write_blocks(raws[0], piece, keeps)
             return [found] if found else []
@@ -268,6 +274,10 @@ class Writer:
             elif part < len(groups):
                 shown += [blocks[n][1] for n in groups[part] if keeps or blocks[n][0] not in _THINKING]
         return replace_content(raw, shown) if shown else None
+
+
+def _numbers_of(piece: TextPiece | ItemPiece) -> tuple[int, ...]:
+    return () if isinstance(piece, TextPiece) else piece.numbers
 
 
 def _write_clipped(message: Message) -> list[bytes]:

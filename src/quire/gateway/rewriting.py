@@ -21,14 +21,13 @@ from quire.gateway.layout import (
     PREAMBLE,
     ItemPiece,
     Layout,
-    PartPieces,
     TextPiece,
+    ViewLayouter,
     Writer,
     Written,
     drop_reasoning,
     drop_thinking,
     find_environment,
-    lay_out,
     pin_items,
 )
 from quire.gateway.line import Line
@@ -43,6 +42,8 @@ _MIN_BUDGET = 1_000
 _FRAMES = 256
 _PER_VALUE = 16
 _PINNED_SHARE = 4
+_NO_LOOP = 1 << 40
+"""A number after all items: thinking of a tool loop may be left out."""
 _log = logging.getLogger("quire.gateway")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -58,17 +59,16 @@ class Frame(NamedTuple):
 class LineState:
     """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out.
 
-    `tokens` are those of the items about the environment, by their hash. `parts` and `written` are what the last layout
-    of `epoch` was made of, so that only new messages are laid out and written.
+    `tokens` are those of the items about the environment, by their hash. `layouter` and `written` know the last layout,
+    so that only new messages are laid out and written.
     """
 
     layout: Layout | None = None
     checked: tuple[TextPiece, ...] = ()
     strip: int = 0
     tokens: dict[bytes, int] = field(default_factory=dict)
-    epoch: int = 0
-    parts: PartPieces = field(default_factory=dict)
-    written: dict[tuple[int, ...], Written] = field(default_factory=dict)
+    layouter: ViewLayouter = field(default_factory=lambda: ViewLayouter(0))
+    written: Written = field(default_factory=Written)
 
 
 class Rewriter:
@@ -175,10 +175,9 @@ class Rewriter:
             info.folds += 1
             info.saved_tokens += view.fold.saved
         state = self._state(line)
-        if state.epoch != line.epoch:
-            state.epoch = line.epoch
-            state.parts.clear()
-        return lay_out(view, line.epoch, len(line.hashes), key, state.parts)
+        if state.layouter.epoch != line.epoch:
+            state.layouter = ViewLayouter(line.epoch)
+        return state.layouter.lay_out(view, len(line.hashes), key)
 
     def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
@@ -190,22 +189,23 @@ class Rewriter:
             total = min(total, state.strip)
         elif layout.pieces is None:
             layout = Layout(tuple(ItemPiece((n,)) for n in range(total)), total)
-        loop = _loop_start(items) if call.spans.has_manual_thinking else len(items)
-        writer = Writer(items, call.protocol, loop=loop, strip=state.strip, known=state.written)
+        loop = _loop_start(items) if call.spans.has_manual_thinking else _NO_LOOP
+        writer = Writer(items, call.protocol, loop=loop, strip=state.strip, last=state.written)
         written = writer.write(layout)
         prompts = [item.raw for item in call.items[: call.prompts]]
         sent = [*prompts, *written, *(item.raw for item in items[total:])]
-        if layout.front != state.checked and not _is_legal(sent, [item.raw for item in call.items], call):
+        front = layout.front
+        if front != state.checked and not _is_legal(sent, [item.raw for item in call.items], call):
             call.is_bypassed = True
             return None
-        state.checked = layout.front
+        state.checked = front
         body = replace_array(call.plain, call.spans, sent, call.protocol)
         if body is None:
             call.is_bypassed = True
             return None
         call.sent = sent
         if call.line is not None:
-            self._sessions.info_of(call.line.name).folded_requests += bool(layout.front)
+            self._sessions.info_of(call.line.name).folded_requests += bool(front)
         return body
 
     def _shrink(self, call: Call) -> bytes | None:
