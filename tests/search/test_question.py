@@ -101,3 +101,51 @@ def test_a_vague_message_recalls_little_and_a_clear_one_what_is_good() -> None:
     good = rank_memories("Where does the kestrel nest?", said + clear).lay_out(10_000, count, selective=True)
     assert {page.key for page in good.pages} >= {memory.key for memory in clear}
     assert good.tokens < 1_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What did we decide about the port?",
+        "Can you remind me of the address?",
+        "Thanks. Could you please tell me when the meeting is?",
+        "List all decisions about Redis.",
+        "我们上次说了什么",
+        "你能告诉我地址吗",
+    ],
+)
+def test_a_question_about_what_was_said_asks(text: str) -> None:
+    assert Question.parse(text, ()).asks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "My user id is mia_li_3668.",
+        "I want to change my flight to May 17. Can you do that?",
+        "Is there another way to pay?",
+        "请帮我取消航班",
+        "这个可以退款吗",
+    ],
+)
+def test_a_statement_or_a_request_does_not_ask(text: str) -> None:
+    assert not Question.parse(text, ()).asks
+
+
+def test_a_statement_recalls_little_where_a_question_recalls_what_is_good() -> None:
+    said = [Memory(n, n * 3, n * DAY, "User", f"filler {n} about the weather of the day") for n in range(300)]
+    said += [
+        Memory(900 + n, 900 + 3 * n, 900 * DAY, "User", f"the kestrel nests in the tower, note {n}") for n in range(40)
+    ]
+
+    def count(text: str) -> int:
+        return 3 * len(text.split())
+
+    asked, stated = (
+        rank_memories(text, said).lay_out(10_000, count, selective=True, floor=1.0)
+        for text in ("Where does the kestrel nest?", "The kestrel nests here again.")
+    )
+    assert asked.tokens > 600
+    assert 0 < stated.tokens <= 300
+    without_floor = rank_memories("The kestrel nests here again.", said).lay_out(10_000, count, selective=True)
+    assert without_floor.tokens > 600

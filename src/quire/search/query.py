@@ -170,6 +170,24 @@ _SECOND_PERSON = re.compile(
     r"suggestion|recommendation|proposal|plan|reply)\b|[你您](?:之前|刚才|上次|曾)?(?:说|提|建议|推荐|告诉|答应|回答)",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"[^.!?？。！；\n]+[.!?？。！；]?")
+_ASKS = re.compile(
+    r"[?？]|^\W*(?:and |but |so |then |please )?(?:what|who|whom|when|where|which|why|how|list|recap|summari[sz]e|"
+    r"remind|tell me)\b|吗|呢|什么|哪|谁|几|多少|怎么|为何|是否|何时|提醒我|告诉我|总结|列出",
+    re.IGNORECASE,
+)
+_REQUESTS = re.compile(
+    r"\b(?:can|could|would|will|may|might|shall|should) (?:you|i|we|it|this|that|there|anything|someone)\b"
+    r"|\bpossib|\bdo you (?:have|offer)\b|\b(?:is|are) there\b|\bdoes (?:that|this)\b|\bhow about\b"
+    r"|可以|能否|能不能|麻烦|请",
+    re.IGNORECASE,
+)
+_ABOUT_PAST = re.compile(
+    r"\b(?:remember|remind|recall|recap|tell me|said|told|mentioned|decided|agreed|earlier|previous(?:ly)?|ago|last"
+    r" (?:time|week|month|year)|did (?:i|you|we|he|she|they))\b"
+    r"|记得|提醒|回忆|之前|以前|上次|刚才|告诉我|说过|决定",
+    re.IGNORECASE,
+)
 
 
 class Question(Struct, frozen=True):
@@ -178,7 +196,7 @@ class Question(Struct, frozen=True):
     `words` are stemmed, without stop words and without the names of speakers; there are none for small talk. `embedded`
     is the text for vectors. `speakers` are the names of those the question is about. `roles` are their roles: the user
     for "I", the assistant for "you". Both are empty if the question is about all speakers. A month is (month, year);
-    the year is 0 if the question does not name one.
+    the year is 0 if the question does not name one. `asks` is False for a statement and for a request to do something.
     """
 
     words: tuple[str, ...] = ()
@@ -187,6 +205,7 @@ class Question(Struct, frozen=True):
     speakers: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
     months: tuple[tuple[int, int], ...] = ()
+    asks: bool = True
 
     @classmethod
     def parse(cls, text: str, speakers: Collection[str]) -> Self:
@@ -209,6 +228,7 @@ class Question(Struct, frozen=True):
             speakers=named if len(named) < len(parts) else frozenset(),
             roles=frozenset() if named else _roles_in(text),
             months=_months_in(text),
+            asks=_asks(text),
         )
 
 
@@ -216,6 +236,14 @@ def _is_small_talk(text: str) -> bool:
     runs = split_runs(normalize_text(text)) if len(text) <= _MAX_SMALL_TALK else []
     words = [run for run in runs if run[0].isalnum()]
     return any(word in SMALL_TALK for word in words) and all(word in SMALL_TALK or word in STOP_WORDS for word in words)
+
+
+def _asks(text: str) -> bool:
+    """Return whether a text asks for something that was said: "Can you book it?" is a request, and asks nothing."""
+    return any(
+        _ABOUT_PAST.search(sentence) if _REQUESTS.search(sentence) else _ASKS.search(sentence)
+        for sentence in _SENTENCE.findall(text)
+    )
 
 
 def _without_names(text: str, names: Collection[str]) -> str:

@@ -331,6 +331,8 @@ class RankedMemories(Struct, frozen=True):
     words: Sequence[str] = ()
     clarity: float = 1.0
     """How rare the words of the question are; see `recall_floor` of the options of a view."""
+    asks: bool = True
+    """Whether the text is a question; see `Question`."""
 
     def lay_out(
         self,
@@ -345,14 +347,16 @@ class RankedMemories(Struct, frozen=True):
         """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
 
         Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, the
-        scores decide how many memories are returned. A question with less clarity than `floor` gets few.
+        scores decide how many memories are returned; a statement or a request gets few. So does a question with less
+        clarity than `floor`.
         """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
             return RecallText()
         left = room if share is None else share
         alike = sum(score >= _ALIKE_SHARE * best for score in self.scores) if selective and floor else 0
-        if self.clarity < floor or alike > max(_FEW, len(self.scores) // 3):
+        is_vague = self.clarity < floor or alike > max(_FEW, len(self.scores) // 3)
+        if is_vague or (selective and floor and not self.asks):
             left = min(left, _BELOW_FLOOR)
         if selective:
             left = min(left, _MAX_SELECTED)
@@ -390,7 +394,7 @@ def rank_memories(
     if not asked.words:
         return RankedMemories((), (), str)
     scores, reason, clarity = score_memories(asked, ordered, words or WordCache(), likeness, room)
-    return RankedMemories(ordered, scores, reason, asked.words, clarity)
+    return RankedMemories(ordered, scores, reason, asked.words, clarity, asked.asks)
 
 
 def parse_question(question: str, memories: Iterable[Memory]) -> Question:
