@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quire import Context, DetailPage, InvalidOperation, InvalidValue, ToolCall
+import quire
+from quire import Context, DetailPage, InvalidOperation, InvalidValue, MemoryStorage, ToolCall
 from quire.model.pages import Form, Mark
 from tests.books import everything, refused
 from tests.conversation.talks import (
@@ -301,3 +302,32 @@ def test_an_open_exchange_is_not_edited(edit: str, index: int) -> None:
     new = [result("c1", "z") if index == 2 else said("assistant", "no calls")] if edit == "replace" else []
     with refused(ctx.pages, InvalidOperation, "'c2'"):
         getattr(ctx.conversation, edit)([index], *new)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_next_message_closes_an_exchange_only_if_it_is_the_last_one(moves: bool) -> None:
+    """A handle that knows the open exchange makes the same changes as a new one."""
+    storage = MemoryStorage()
+    context = quire.open(storage, "talk")
+    context.user("question")  # usr-1
+    context.assistant(None, [ToolCall("a", "look")])  # usr-2
+    with context.temporary():
+        context.user("taken back")  # usr-3
+
+    def look_at_calls() -> list[str]:
+        with pytest.raises(InvalidOperation):
+            context.tool_result("unknown", "no call has this id")
+        return [call.id for call in context.pending_calls()]
+
+    assert look_at_calls() == ["a"]
+    context.conversation.insert({"role": "assistant", "content": "behind it"}, at=2)  # usr-4
+    assert look_at_calls() == []
+    if moves:
+        context.pages.move_page("usr-4", "usr-0", before="usr-1")
+        assert look_at_calls() == ["a"]
+    for handle in (context, quire.open(storage, "talk")):
+        handle.refresh()
+        changed = handle.seq
+        handle.user("next")
+        assert [entry.pages[:-1] for entry in handle.history(changed)] == [("usr-2",) if moves else ()]
+        handle.undo(handle.seq)

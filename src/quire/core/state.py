@@ -368,6 +368,8 @@ class State(Reader):
             folder = self._folders.get(page.parent or 0)
             newest = folder is not None and folder.last == page.rank and page.header.born == version
             self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
+        elif page.header.born == version and self._waiting is not None:  # it can be behind the open exchange
+            self._waiting = _UNKNOWN
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
         """Yield the messages with these numbers in order, without caching them. Raises `Corrupt` if one is missing."""
@@ -510,6 +512,7 @@ class State(Reader):
         self._take_pages(version, pages, folders)
         if pins or moved:
             self._above_pins = None
+            self._waiting = _UNKNOWN if moved else self._waiting
             if self._pins is not None:
                 self._pins = (self._pins | pins.keys()) - {key for key, pinned in pins.items() if not pinned}
 
