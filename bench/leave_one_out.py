@@ -37,18 +37,13 @@ CONSTANTS: dict[str, dict[str, Change]] = {
         AS_BUILT: {},
         "speaker 0.6": {"speaker": 0.6},
         "speaker 1.0": {"speaker": 1.0},
-        "feedback 0.05": {"feedback": 0.05},
         "feedback 0.2": {"feedback": 0.2},
-        "neighbours 0.1": {"near": 0.1, "next": 0.05},
         "session 0.5": {"SESSION": 0.5},
-        "session 0.9": {"SESSION": 0.9},
     },
     "vectors": {
         AS_BUILT: {},
         "speaker 1.0": {"speaker": 1.0},
         "speaker 1.25": {"speaker": 1.25},
-        "feedback 0.1": {"feedback": 0.1},
-        "session 0.5": {"SESSION": 0.5},
     },
 }
 """The candidates, by kind of recall."""
