@@ -382,6 +382,28 @@ def test_a_dead_turn_is_taken_back_if_the_first_try_fails(monkeypatch: pytest.Mo
     assert texts(library) == ["before", "after"]
 
 
+def test_a_lease_is_kept_if_the_answer_to_a_renewal_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    context = quire.open(storage, "talk")
+
+    def commit(name: str, commit: Commit) -> None:
+        MemoryStorage.commit(storage, name, commit)
+        raise StorageFailure("The connection was closed.")
+
+    with context.turn(key="first"):
+        context.user("question")
+        (held,) = lease.renewer._leases
+        with monkeypatch.context() as patch:
+            patch.setattr(storage, "commit", commit)
+            held.renew()
+        held.renew()
+        assert not held.is_lost
+        context.assistant("answer")
+    with context.turn(key="first"):
+        context.user("question")
+    assert [message.text for message in context.messages()] == ["question", "answer"]
+
+
 @pytest.mark.parametrize("backend", BRIEF)
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_worker_that_lost_its_lease_cannot_commit(

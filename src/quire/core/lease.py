@@ -132,16 +132,23 @@ class Lease:
 
     def _write(self, writes: list[Write] | None = None, **fields: object) -> None:
         with self._lock:
-            record = replace(self._record, **fields)
-            value = msgspec.msgpack.encode(record)
-            commit = Commit(self._version, self._version + 1, value, writes or [], msgspec.msgpack.encode(self._record))
             try:
-                self._storage.commit(self._name, commit)
+                self._commit(writes or [], fields)
             except Conflict:
-                self.is_lost = True
-                raise
-            self._version += 1
-            self._record = record
+                found = self._storage.head(self._name)
+                record = _decoder.decode(found.value) if found else None
+                if found is None or record is None or _turn_of(record) != _turn_of(self._record):
+                    self.is_lost = True
+                    raise
+                self._version, self._record = found.version, record  # the answer to an earlier write was lost
+                self._commit(writes or [], fields)
+
+    def _commit(self, writes: list[Write], fields: dict[str, object]) -> None:
+        record = replace(self._record, **fields)
+        value, seen = msgspec.msgpack.encode(record), msgspec.msgpack.encode(self._record)
+        self._storage.commit(self._name, Commit(self._version, self._version + 1, value, writes, seen))
+        self._version += 1
+        self._record = record
 
 
 def acquire(
@@ -194,6 +201,11 @@ def acquire(
             raise _busy(context, lease)
         time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(longest, pause * 1.5)
+
+
+def _turn_of(lease: LeaseRecord) -> tuple[int, str, int]:
+    """Return what identifies the turn of a lease. Numbers begin again if a context is deleted."""
+    return lease.number, lease.holder, lease.since
 
 
 def _owed_after(lease: LeaseRecord | None) -> tuple[Owed, ...]:
