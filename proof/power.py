@@ -161,7 +161,9 @@ class Failures:
                     return f"check() finds {problems[0]}"
                 if again:
                     ctx.user("and on")
-            missing = {name: seq for name, seq in expected.items() if found.get(name, 0) < seq}
+            running = self.states.after[min(acknowledged + 1, len(self.states.after) - 1)]
+            kept = [name for name in expected if name in found or name in running]  # an erasure may have started
+            missing = {name: expected[name] for name in kept if found.get(name, 0) < expected[name]}
             revived = [] if acknowledged < 0 else [name for name in found if self._is_erased(name, acknowledged)]
             self.lost += bool(missing or revived)
             if self.durability == "full" and (missing or revived):

@@ -47,7 +47,7 @@ def test_the_model_finds_a_folded_fact_with_the_mcp_tool(
     arguments = ["gateway", "run", str(tmp_path / "agent.db"), "--mcp", "--budget", "26k"]
     arguments += ["--anthropic", upstream.url, "--openai", upstream.url, "--log", str(tmp_path / "log"), "--"]
     before = dict(os.environ)
-    os.environ.update(running.environment | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    os.environ.update(running.environment | {"PYTHONPATH": os.pathsep.join(sys.path), "PWD": str(running.work)})
     here = Path.cwd()
     try:
         os.chdir(running.work)
