@@ -193,7 +193,7 @@ class Context:
 
         See `add` for `id` and `at`.
         """
-        return self.conversation.user(content, id=id, at=at)
+        return self.conversation._add_message("user", content, None, id, at)
 
     def assistant(
         self,

@@ -268,7 +268,7 @@ def check_names(given: Iterable[str], known: Iterable[str], call: str = "") -> N
     """Raise `UnknownOption` for the first name that is not known."""
     unknown = set(given).difference(known)
     if unknown:
-        raise UnknownOption(min(unknown), known, call)
+        raise UnknownOption(min(unknown), known, call) from None
 
 
 _HAS_OPTIONS, _IS_COROUTINE = 0x08, 0x80  # flags of code objects, as in `inspect`
@@ -298,9 +298,11 @@ def _with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        if options:
+        try:
+            return function(*args, **options)
+        except TypeError:
             check_names(options, known, title)
-        return function(*args, **options)
+            raise
 
     @wraps(function)
     async def async_call(*args: Any, **options: Any) -> Any:

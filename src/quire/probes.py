@@ -171,12 +171,12 @@ def _fold(original: Function) -> Function:
 
 
 def _once(original: Function) -> Function:
-    def once(self: Any, storage: Any, context: str, version: int, entry: Any, write: Any) -> None:
+    def once(self: Any, storage: Any, context: str, version: int, entry: Any, *rest: Any) -> None:
         if isinstance(storage, OverlayStorage):  # it is committed when the block ends
-            original(self, storage, context, version, entry, write)
+            original(self, storage, context, version, entry, *rest)
             return
         with _operation(Operation("commit", context, operation=entry.operation, seq=version)):
-            original(self, storage, context, version, entry, write)
+            original(self, storage, context, version, entry, *rest)
 
     return once
 

@@ -1,18 +1,18 @@
 """Arrivals: plan which page receives a new message."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.exchanges import FORMS, exchange_fields, exchange_name, has_given_name
+from quire.core.exchanges import exchange_fields, exchange_header, exchange_name, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
-from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
+from quire.core.records import GAPS, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_milliseconds
 from quire.model.messages import Message, ToolCall, count_message_tokens
-from quire.model.pages import Form, Lifecycle, Mark, SegmentType
+from quire.model.pages import Form, Mark, SegmentType
 from quire.model.text import MAX_NAME, collapse_whitespace, is_spelled, spell_id, spell_name
 from quire.providers import format_messages, parse
 from quire.providers.legal_form import find_original_name, rename_calls
@@ -21,7 +21,7 @@ from quire.system.compressed_summaries import remake_summary
 PROMPT = "System prompt"
 
 
-class InsertPosition(NamedTuple):
+class InsertPosition(Struct, frozen=True, gc=False):
     """The place of a new exchange: in a folder, before one of its children or (None) at its end."""
 
     folder: int
@@ -63,7 +63,8 @@ def _receive(plan: Plan, message: Message, place: InsertPosition | None) -> int:
         if isinstance(open_page, PageRecord):
             plan.change(open_page, closed=True)
     number = _add(plan, message, end)
-    plan.wait_for(plan.message(number).page if message.tool_calls else None)
+    if waiting is not None or message.tool_calls:
+        plan.wait_for(plan.message(number).page if message.tool_calls else None)
     return number
 
 
@@ -202,27 +203,16 @@ def _add(
     pinned: bool = False,
     mark: Mark = Mark.NONE,
 ) -> int:
-    folder, before = place
+    folder, before = place.folder, place.before
     rank = plan.append_rank(folder) if before is None else plan.rank_before(folder, before)
     key = plan.next_key(segment_number(folder))
     number = plan.add_message(key, message)
-    calls = message.tool_calls
-    header = Header(
-        folder=False,
-        name=name or exchange_name(message),
-        description="",
-        **plan.origin(),
-        tokens=count_message_tokens(message, plan.count),
-        messages=1,
-        lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
-        pinned=pinned,
-        numbers=(number,),
-        pending=tuple(call.id for call in calls) if calls else (),
-        form=FORMS[message.role],
-        mark=mark,
+    tokens, author = count_message_tokens(message, plan.count), plan.author()
+    header = exchange_header(
+        message, number, tokens, author, plan.moment, plan.seq, name=name, pinned=pinned, mark=mark
     )
     plan.create(key, folder, rank, header)
-    for call in calls:
+    for call in message.tool_calls:
         plan.add_caller(call, key)
     return number
 

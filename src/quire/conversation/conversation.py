@@ -24,9 +24,10 @@ from quire.conversation.sequence import (
     read_messages,
     turns_of,
 )
+from quire.core.append import append_message
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
-from quire.core.records import SentView
+from quire.core.records import SENT_TOOLS, NoteRecord, SentView
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, NoSuchPage, QuireError, names_options, short_repr
 from quire.model.clock import check_moment
@@ -37,8 +38,11 @@ from quire.providers import parse
 from quire.providers.plain_json import to_plain_json
 from quire.system.rules import check_bool, check_whole_number
 
-Answer = Callable[[Plan, Message, Any], SentView | None]
-"""Returns what is stored about the view that a reply answers: the given view, or the last one of the handle."""
+Answered = tuple[SentView | None, NoteRecord | None]
+"""What is stored about the view that a reply answers, and the tools that were sent with it if they are new."""
+Answer = Callable[[State, int, Message, Any], Answered]
+"""Returns it for a message that will have this number, and the given view or the last one of the handle."""
+_NOTHING: Answered = (None, None)
 
 
 @names_options
@@ -387,9 +391,12 @@ class Conversation:
         at: datetime | None = None,
     ) -> int:
         if isinstance(content, str):  # the usual case needs no parser
-            with self._engine.clean_errors(content):
-                message = Message(role=role, content=check_text(content, "content"))
-            return self._receive(role, (message,), view, message_id, at)
+            if self._engine.redaction is None:
+                text = check_text(content, "content")
+            else:
+                with self._engine.clean_errors(content):
+                    text = check_text(content, "content")
+            return self._receive(role, (Message(role=role, content=text),), view, message_id, at)
         return self.add({"role": role, "content": content}, view=view, id=message_id, at=at)
 
     def _receive(
@@ -406,6 +413,8 @@ class Conversation:
             check_moment(at, "at")
             messages = [message if message.at is not None else replace(message, at=at) for message in messages]
         if message_id is None and engine.turn is None:
+            if len(messages) == 1 and view is None and (index := self._append(operation, messages[0])) is not None:
+                return index
             return engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
         from quire.conversation.turn import Turn, check_id  # late: most messages have no id
 
@@ -419,6 +428,17 @@ class Conversation:
         if turn is not None and message_id is None:
             turn.added += len(messages)
         return index
+
+    def _append(self, operation: str, message: Message) -> int | None:
+        """Add a message without a plan; return its index, or None if it needs a plan."""
+        engine = self._engine
+        with engine.lock:
+            sent, tools = _NOTHING
+            if self._answer is not None and message.role == "assistant":
+                state = engine.current()
+                sent, tools = self._answer(state, state.next_message, message, None)
+            number = None if tools else append_message(engine, self.actor, operation, message, sent)
+            return None if number is None else engine.state.message_index(number)
 
 
 @contextmanager
@@ -461,9 +481,11 @@ def _receive_all(
         if known is not None:
             number = known
             continue
-        sent = None
+        sent, tools = _NOTHING
         if answer is not None and message.role == "assistant":
-            sent, answer = answer(plan, message, view), None
+            (sent, tools), answer = answer(plan.state, plan.next_message, message, view), None
+        if tools is not None:
+            plan.notes[SENT_TOOLS] = tools
         number = arrivals.receive(plan, message)
         if sent is not None:
             plan.set_sent(number, sent)

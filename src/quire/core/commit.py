@@ -26,7 +26,6 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
-    Tally,
     Touched,
     encode_body,
     encode_page,
@@ -72,9 +71,8 @@ class Changes:
         self._state = plan.state
         self.tally_of = plan.state.head.tally_of
         self.tally = plan.state.head.tally
-        self._deltas: dict[int, Tally] = {}
+        self._deltas: dict[int, tuple[int, int, bytes]] = {}  # children, sum of orders and highest new rank by folder
         self._new_pages: list[int] = []
-        self._last: dict[int, bytes] = {}
         for number, segment in plan.segments.items():
             self._segment(number, segment)
         for key, page in plan.pages.items():
@@ -222,37 +220,33 @@ class Changes:
         if isinstance(page, Gone):
             self.writes.append(Put(PAGE, key, encode_record(key, page, self._mark)))
             return
-        header, group = page.header, page.group
-        value = encode_page(key, header, group, page.rank, self._mark)
-        self.writes.append(Put(PAGE, key, value, group, page.rank, is_new=True))
+        self.writes.append(put_page(page, self._mark))
         self._tally(page, +1)
-        if header.folder and key in self._plan.new_keys:
+        if page.header.folder and key in self._plan.new_keys:
             self.folders[key] = EMPTY_FOLDER
-        if header.pinned:
+        if page.header.pinned:
             self._pin(key, None, page)
 
     def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
         if isinstance(page, PageRecord) and page.parent is not None:
-            count, orders = self._deltas.get(page.parent, Tally())
+            count, orders, last = self._deltas.get(page.parent, (0, 0, b""))
             if not page.is_cold:
                 count, orders = count + by, orders + by * crc32(page.rank)
-            self._deltas[page.parent] = Tally(count, orders)
-            if by > 0:
-                self._last[page.parent] = max(page.rank, self._last.get(page.parent, b""))
+            self._deltas[page.parent] = (count, orders, max(page.rank, last) if by > 0 else last)
 
     def _tallies(self) -> None:
-        for key, delta in self._deltas.items():
+        for key, (count, orders, last) in self._deltas.items():
             known = self._plan.stored_folder(key)
-            tally = known.tally.plus(*delta)
-            last = max(known.last or b"", self._last.get(key, b"")) or None
-            self.folders[key] = Folder(tally, last)
+            tally = known.tally.plus(count, orders)
+            self.folders[key] = Folder(tally, max(known.last or b"", last) or None)
+            is_changed = bool(count or orders)
             if key == self.tally_of:
                 self.tally = tally.pack()
-            elif any(delta) and len(self._deltas) == 1:  # the head keeps this folder's count from now on
+            elif is_changed and len(self._deltas) == 1:  # the head keeps this folder's count from now on
                 if self.tally_of >= 0:
                     self._write_tally(self.tally_of, self.tally)
                 self.tally_of, self.tally = key, tally.pack()
-            elif any(delta):
+            elif is_changed:
                 self._write_tally(key, tally.pack())
 
     def _write_tally(self, key: int, tally: int) -> None:
@@ -264,6 +258,12 @@ class Changes:
         if was is not now:
             self.pins[key] = now
             self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
+
+
+def put_page(page: PageRecord, mark: bytes) -> Put:
+    """Return the write of a new page."""
+    key, group, rank = page.key, page.group, page.rank
+    return Put(PAGE, key, encode_page(key, page.header, group, rank, mark), group, rank, is_new=True)
 
 
 def find_deferred_changes(plan: Plan, known: Mapping[int, DeferredChange]) -> dict[int, DeferredChange | None]:

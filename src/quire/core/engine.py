@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
-from quire.core.plan import Plan
+from quire.core.plan import Plan, count_tokens
 from quire.core.records import (
     BATCHES,
     CHECKPOINTS,
     DEFAULT_BUDGET,
     ORIGINS,
     EntryRecord,
+    HeadRecord,
     NoteRecord,
     Origin,
     decode_entry,
@@ -98,6 +99,8 @@ class Engine:
         self.redaction = redaction
         self.clock = clock
         self.counter = counter
+        self.count = partial(count_tokens, counter)
+        """Returns the number of tokens of a text."""
         self.state = State(storage, context, max_pages=max_pages, max_bytes=max_bytes)
         self._handle = urandom(6)
         self._attempts = 0
@@ -120,15 +123,24 @@ class Engine:
     def budget(self, budget: int) -> None:
         self._new_budget = 0 if budget == self.state.head.budget else budget
 
+    @property
+    def next_budget(self) -> int:
+        """The budget that the next commit stores."""
+        return self._new_budget or self.state.head.budget
+
     def begin(self, actor: str) -> Plan:
         """Return an empty plan over the current state. Hold the lock until it is committed or dropped."""
-        now = self.clock()
-        if type(now) is not int:
-            raise InvalidValue(f"The clock returned {short_repr(now)}; whole milliseconds since 1970 are needed.")
-        plan = Plan(self.current(), actor=actor, now=now, counter=self.counter)
+        plan = Plan(self.current(), actor=actor, now=self.now(), count=self.count)
         if self.redaction is not None:
             plan.redaction, plan.actor = self.redaction, self.redaction.text(actor)
         return plan
+
+    def now(self) -> int:
+        """Return the time of the clock. Raises `InvalidValue` if it returns anything else."""
+        now = self.clock()
+        if type(now) is not int:
+            raise InvalidValue(f"The clock returned {short_repr(now)}; whole milliseconds since 1970 are needed.")
+        return now
 
     def run(
         self, actor: str, operation: str, planner: Callable[Concatenate[Plan, P], T], *args: P.args, **kwargs: P.kwargs
@@ -235,7 +247,7 @@ class Engine:
         if plan.pages and operation != "fold":
             clear_stale_chapters(plan)
         state = self.state
-        commit_id = self._next_commit_id()
+        commit_id = self.next_commit_id()
         mark = state.mark or mark_of(replace(state.head, identity=commit_id))
         changes = Changes(plan, mark)
         turn = 0 if self.turn is None else self.turn.number_in(self.state)
@@ -243,30 +255,39 @@ class Engine:
         head = changes.head(
             state.context,
             state.head.identity or entry.commit,
-            budget=self._new_budget or state.head.budget,
+            budget=self.next_budget,
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        changes.writes.append(Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark), is_new=True))
-        head_value = encode_record(0, head)
-        commit = Commit(state.version, plan.seq, head_value, changes.writes, state.head_value)
-        self._write(state.storage, commit, entry)
-        self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
-        state.apply(
-            version=plan.seq,
-            head=head,
-            head_value=head_value,
-            pages=plan.pages,
+        self.store(
+            entry,
+            head,
+            changes.writes,
+            mark,
+            plan.pages,
+            changes.folders,
+            changes.messages,
             segments=plan.segments,
-            folders=changes.folders,
             pins=changes.pins,
             notes=plan.notes,
             deferred=changes.deferred,
             layouts=changes.layouts,
-            messages=changes.messages,
             destroyed=plan.destroyed_messages,
             moved=changes.moved,
         )
+
+    def store(
+        self, entry: EntryRecord, head: HeadRecord, writes: list[Write], mark: bytes, *applied: Any, **derived: Any
+    ) -> None:
+        """Commit an entry with its writes and the head, then apply it to the state: see `State.apply` for the rest."""
+        state = self.state
+        seq = state.version + 1
+        writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
+        head_value = encode_record(0, head)
+        commit = Commit(state.version, seq, head_value, writes, state.head_value)
+        self._once(state.storage, state.context, seq, entry, state.storage.commit, commit)
+        self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
+        state.apply(seq, head, head_value, *applied, **derived)
         self._stale = False
         if not self.transactions:
             self._new_budget = 0
@@ -277,12 +298,12 @@ class Engine:
         The journal of the fork starts with this entry; nothing before it can be undone there. This context does not
         change.
         """
-        state, old, commit_id = self.state, self.state.head, self._next_commit_id()
+        state, old, commit_id = self.state, self.state.head, self.next_commit_id()
         lineage = (*old.lineage, Origin(bytes(state.mark), state.version, old.next_body))
         mark = mark_of(replace(old, identity=commit_id, lineage=lineage))
         changes = Changes(plan, mark)
         entry = EntryRecord(plan.now, plan.actor, "fork", commit_id, ())
-        head = changes.head(target, entry.commit, budget=self._new_budget or old.budget, fold_budget=old.fold_budget)
+        head = changes.head(target, entry.commit, budget=self.next_budget, fold_budget=old.fold_budget)
         family = state.head.family or state.head.identity
         notes = tuple(sorted({*changes.counts.notes, ORIGINS} - {BATCHES}))
         counts = replace(changes.counts, first_entry=plan.seq, notes=notes, checkpoints=0)
@@ -303,24 +324,25 @@ class Engine:
         ]
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
-        copy = partial(state.storage.fork, state.context, target, commit, below)
-        self._once(state.storage, target, plan.seq, entry, copy)
+        storage = state.storage
+        self._once(storage, target, plan.seq, entry, lambda name: storage.fork(state.context, name, commit, below))
 
-    def _next_commit_id(self) -> bytes:
+    def next_commit_id(self) -> bytes:
         self._attempts += 1
         return self._handle + self._attempts.to_bytes(4)
 
-    def _write(self, storage: Storage, commit: Commit, entry: EntryRecord) -> None:
-        """Commit exactly once. `entry` is the last entry of the commit."""
-        context = self.state.context
-        self._once(storage, context, commit.version, entry, lambda: storage.commit(context, commit))
-
     def _once(
-        self, storage: Storage, context: str, version: int, entry: EntryRecord, write: Callable[[], None]
+        self,
+        storage: Storage,
+        context: str,
+        version: int,
+        entry: EntryRecord,
+        write: Callable[..., None],
+        *given: Commit,
     ) -> None:
-        """Call `write`. If it fails without an answer, look in the storage whether `entry` was committed."""
+        """Call `write` for a context. If it fails without an answer, look whether the last entry was committed."""
         try:
-            write()
+            write(context, *given)
         except Conflict:
             deleted = None
             with suppress(Exception):  # the conflict is raised even if its reason cannot be read
@@ -382,7 +404,8 @@ class Transaction:
             last = self._overlay.get(inner.context, JOURNAL, commit.version)
             if last is None:
                 raise inner.damage_error(f"journal record {commit.version} is missing.")
-            engine._write(self._outer.storage, commit, decode_entry(last.key, last.value))
+            entry, storage = decode_entry(last.key, last.value), self._outer.storage
+            engine._once(storage, inner.context, commit.version, entry, storage.commit, commit)
         inner.adopt_storage(self._outer.storage)
         engine.state = inner
         engine.transactions.remove(self)

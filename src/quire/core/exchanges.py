@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quire.core.plan import Plan
-from quire.core.records import Gone, PageRecord, page_key, segment_number
+from quire.core.records import Gone, Header, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
 from quire.model.text import clip_at_word, clip_clause, collapse_whitespace, make_title
@@ -44,16 +44,52 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def exchange_header(
+    message: Message,
+    number: int,
+    tokens: int,
+    author: int,
+    moment: int,
+    seq: int,
+    *,
+    name: str | None = None,
+    pinned: bool = False,
+    mark: Mark = Mark.NONE,
+) -> Header:
+    """Return the header of a new exchange with one message."""
+    calls = message.tool_calls
+    return Header(
+        folder=False,
+        name=name or exchange_name(message),
+        description="",
+        author=author,
+        created=moment,
+        age=0,
+        born=seq,
+        seq=seq,
+        tokens=tokens,
+        messages=1,
+        lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
+        pinned=pinned,
+        numbers=(number,),
+        pending=tuple(call.id for call in calls) if calls else (),
+        form=FORMS[message.role],
+        mark=mark,
+    )
+
+
 def exchange_name(message: Message) -> str:
     """Return a few words that distinguish an exchange from others."""
     words = _first_words(message.text) or _first_words(", ".join(call.name for call in message.tool_calls))
     if not words and isinstance(message.content, list):
         words = _first_words(", ".join(str(part.get("type")) for part in message.content))
-    data = (words or message.role).encode()
-    if len(data) <= _NAME_BYTES:
-        return words or message.role
-    most = len(data[: _NAME_BYTES - 3].decode(errors="ignore"))
-    return (clip_at_word(words, most) or words[:most]) + "…"
+    words = words or message.role
+    if words.isascii():
+        most, is_short = _NAME_BYTES - 3, len(words) <= _NAME_BYTES
+    else:
+        data = words.encode()
+        most, is_short = len(data[: _NAME_BYTES - 3].decode(errors="ignore")), len(data) <= _NAME_BYTES
+    return words if is_short else (clip_at_word(words, most) or words[:most]) + "…"
 
 
 def exchange_title(message: Message) -> str:

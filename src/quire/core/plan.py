@@ -6,7 +6,7 @@ so a failed operation leaves no trace.
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,15 +62,28 @@ _LAST_RANK = (1 << (8 * RANK_WIDTH)) - 1
 class Plan(Reader):
     """The changes of one operation over a state. `seq` is the seq of the journal entry that it would become."""
 
-    def __init__(self, state: State, *, actor: str, now: int, counter: TokenCounter) -> None:
-        super().__init__(state)
-        self.state = state
+    created: int | None = None
+    """The time at which the whole context was created, if a document gives one."""
+    lays_out = False
+    """True if no other layout changes. Otherwise a commit deletes the layouts that cannot show its changes."""
+    omits_previous = False
+    """True if the journal entry does not store the previous versions of pages."""
+    is_deferred = False
+    """True if the view shows the changed pages unchanged until the next fold."""
+    applies_deferred = False
+    """True if all deferred changes become visible."""
+    redaction: "Redaction | None" = None
+    _waiting: int | None = None
+    _waiting_is_set = False
+    _counters: list[Counter] | None = None
+    _added = 0
+
+    def __init__(self, state: State, *, actor: str, now: int, count: Callable[[str], int]) -> None:
+        self._reader = self.state = state
         self.actor = actor
         self.now = now
         self.moment = now
         """The time of what is planned: now, or the time of a message that has its own."""
-        self.created: int | None = None
-        """The time at which the whole context was created, if a document gives one."""
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}
@@ -80,35 +93,23 @@ class Plan(Reader):
         """Further writes of a purge, or of a fold to derived records."""
         self.layouts: dict[int, LayoutRecord | None] = {}
         """New layouts of segments; None deletes one."""
-        self.lays_out = False
-        """True if no other layout changes. Otherwise a commit deletes the layouts that cannot show its changes."""
-        self.omits_previous = False
-        """True if the journal entry does not store the previous versions of pages."""
         self.calls: dict[int, tuple[int, ...]] = {}
         self.notes: dict[int, NoteRecord] = {}
         self.horizon = state.head.horizon
-        self.is_deferred = False
-        """True if the view shows the changed pages unchanged until the next fold."""
         self.opened_pages: set[int] = set()
-        """Pages that the view shows after the newest message until then."""
-        self.applies_deferred = False
-        """True if all deferred changes become visible."""
-        self._waiting: int | None = None
-        self._waiting_is_set = False
+        """Pages that the view shows after the newest message until the next fold."""
         self.new_keys: set[int] = set()
         """Keys taken from a counter, and roots of new segments. Nothing is stored under them: they are never read."""
         self.actors = state.head.actors
         """All actors that ever wrote here. A header's author is an index into it."""
-        self._counter = counter
+        self.count = count
+        """Returns the number of tokens of a text."""
         self.pages: dict[int, PageRecord | Gone] = {}
         self._groups: dict[tuple[int, bool], list[tuple[bytes, int, PageRecord]]] = {}  # by folder, in order
         self._turns: dict[int, int] = {}
         self.segments: dict[int, SegmentRecord] = {}
-        self._counters: list[Counter] | None = None
-        self._added = 0
         self._last: dict[int, bytes] = {}
         self._pins: dict[int, bool] = {}
-        self.redaction: Redaction | None = None
 
     # Reading, as if the changes were made
 
@@ -407,13 +408,6 @@ class Plan(Reader):
         """Return the header fields that record who created a page, when, and by which entry."""
         return {"author": self.author(), "created": self.moment, "age": 0, "born": self.seq, "seq": self.seq}
 
-    def count(self, text: str) -> int:
-        """Return the number of tokens of a text."""
-        tokens = self._counter.count(text) if text else 0
-        if type(tokens) is not int or tokens < 0:
-            raise InvalidValue(f"The token counter returned {short_repr(tokens)}; a whole number from 0 is needed.")
-        return tokens
-
     # The view
 
     def defer(self, *opened: int) -> None:
@@ -517,6 +511,14 @@ class Plan(Reader):
         if self._counters is None:
             self._counters = list(self.state.counters)
         return self._counters
+
+
+def count_tokens(counter: TokenCounter, text: str) -> int:
+    """Return the number of tokens of a text. Raises `InvalidValue` if the counter returns anything else."""
+    tokens = counter.count(text) if text else 0
+    if type(tokens) is not int or tokens < 0:
+        raise InvalidValue(f"The token counter returned {short_repr(tokens)}; a whole number from 0 is needed.")
+    return tokens
 
 
 def rank_after(last: bytes | None) -> bytes | None:

@@ -6,7 +6,9 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from quire.core.derived_records import LayoutRecord
 from quire.core.records import (
@@ -42,7 +44,7 @@ def numbers_used_up(segment_id: str) -> InvalidOperation:
     return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
 
 
-class Folder(NamedTuple):
+class Folder(Struct, frozen=True, gc=False):
     """The data for appending to a folder: its children, and the highest rank ever used in it."""
 
     tally: Tally
@@ -96,16 +98,23 @@ class FolderRows:
                 self.keep(folder, sorted([*left, *found], key=slot_of))
 
     def _follow_last(self, version: int, page: "PageRecord | Gone") -> bool:
-        """Follow the change of one page if it is new at the end of a row, or the last one; return whether it is."""
-        folder = page.parent if isinstance(page, PageRecord) and not page.is_cold else None
-        row = None if folder is None else self._rows.get(folder)
-        if folder is None or not row or not isinstance(page, PageRecord) or slot_of(page) < slot_of(row[-1]):
+        """Follow the change of one page if it is new at the end of a row, or the last one; return whether it is.
+
+        A new page of a folder without a row changes nothing here.
+        """
+        if not isinstance(page, PageRecord) or page.parent is None or page.is_cold:
+            return False
+        is_new = page.header.born == version
+        row = self._rows.get(page.parent)
+        if row is None:
+            return is_new and not page.header.folder
+        if not row or slot_of(page) < slot_of(row[-1]):
             return False
         is_known = page.key == row[-1].key
-        if is_known or page.header.born == version:
-            del self._rows[folder]
-            self.keep(folder, [*(row[:-1] if is_known else row), page])
-        return is_known or page.header.born == version
+        if is_known or is_new:
+            del self._rows[page.parent]
+            self.keep(page.parent, [*(row[:-1] if is_known else row), page])
+        return is_known or is_new
 
 
 Gap = tuple[int, int]

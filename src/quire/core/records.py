@@ -9,7 +9,7 @@ Structs are stored as arrays: a field may be appended with a default, never move
 """
 
 from collections.abc import Collection
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -185,7 +185,7 @@ class Counts(Struct, frozen=True, array_like=True, gc=False):
     checkpoints: int = 0
 
 
-class Tally(NamedTuple):
+class Tally(Struct, frozen=True, gc=False):
     """The number of children of a folder, and the sum of their orders (see `sum_orders`); 0 if it is not known.
 
     It is stored as one number. Older quires stored only the number of children.

@@ -6,6 +6,7 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from quire.core import missing
@@ -71,6 +72,7 @@ _LOG_LENGTH = 256
 _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Returned for the number of a purged message: numbers never shift."""
+_NONE: Mapping[int, Any] = MappingProxyType({})
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
 
@@ -469,33 +471,35 @@ class State(Reader):
 
     def apply(
         self,
-        *,
         version: int,
         head: HeadRecord,
         head_value: bytes,
         pages: Mapping[int, PageRecord | Gone],
-        segments: Mapping[int, SegmentRecord],
         folders: Mapping[int, Folder],
-        pins: Mapping[int, bool],
-        notes: Mapping[int, NoteRecord],
-        deferred: Mapping[int, DeferredChange | None],
-        layouts: Mapping[int, LayoutRecord | None],
         messages: Mapping[int, tuple[MessageRecord, int]],
-        destroyed: Collection[int],
-        moved: bool,
+        *,
+        segments: Mapping[int, SegmentRecord] = _NONE,
+        pins: Mapping[int, bool] = _NONE,
+        notes: Mapping[int, NoteRecord] = _NONE,
+        deferred: Mapping[int, DeferredChange | None] = _NONE,
+        layouts: Mapping[int, LayoutRecord | None] = _NONE,
+        destroyed: Collection[int] = (),
+        moved: bool = False,
     ) -> None:
         """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
         self.near = self.storage
         self.version = version
-        self._log.append((version, (*pages, *[page_key(number, 0) for number in segments])))
+        self._log.append((version, tuple(pages)))
         self.head = head
         self.head_value = head_value
-        self.mark = self.mark or mark_of(head)
         self._counts = head.counts
-        for number in range(len(self._counters), len(head.counters)):
-            self._numbers[head.counters[number].segment] = number
         self._counters = list(head.counters)
+        if not self.mark:
+            self.mark = mark_of(head)
+        if len(self._numbers) < len(head.counters):
+            self._numbers = {counter.segment: number for number, counter in enumerate(head.counters)}
         if segments:
+            self._log[-1] = (version, (*pages, *[page_key(number, 0) for number in segments]))
             self._segments.update(segments)
             self._live = None
             self._conversation = -1
@@ -520,8 +524,7 @@ class State(Reader):
         for key, folder in folders.items():
             self._keep_folder(key, folder)
             page = pages.get(key)
-            is_new = isinstance(page, PageRecord) and page.header.born == version
-            if is_new or key in self.child_counts:
+            if key in self.child_counts or (isinstance(page, PageRecord) and page.header.born == version):
                 self.child_counts[key] = folder.tally.children
         self._rows.follow(version, pages, folders)
         conversation = self.conversation()
@@ -572,7 +575,8 @@ class State(Reader):
         self._pinned_pages.pop(key, None)
         self._pages[key] = page
         self._pages.move_to_end(key)
-        self._trim_pages(self.max_pages)
+        if len(self._pages) > self.max_pages:
+            self._trim_pages(self.max_pages)
 
     def _trim_pages(self, keep: int) -> None:
         while len(self._pages) > keep:

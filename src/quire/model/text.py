@@ -77,11 +77,11 @@ def clip_at_word(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     end = most
-    if _is_inside(text, end) and _continues(text, end):
+    if _is_inside(text, end) and (text[end] in _WORD or _continues(text, end)):
         start = text.rfind(" ", 0, end) + 1
         word = text[start:end]
         if word.isascii() and word.isalnum():  # the usual case
-            end = start
+            return text[:start].rstrip()
         while end and _is_inside(text, end):
             end -= 1
     return text[:end].rstrip()

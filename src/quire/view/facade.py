@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict, replace
 
 from quire.core.engine import Engine
-from quire.core.plan import Plan
-from quire.core.records import SentView
+from quire.core.records import NoteRecord, SentView
+from quire.core.state import State
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import PageIndex
@@ -59,24 +59,27 @@ class ViewFacade:
     def budget(self, budget: int) -> None:
         self._engine.budget = check_budget(budget)
 
-    def answer(self, plan: Plan, message: Message, view: object | None) -> SentView | None:
+    def answer(
+        self, state: State, number: int, message: Message, view: object | None
+    ) -> tuple[SentView | None, NoteRecord | None]:
         """Return what a reply is stored with: the new tail of the view it answers, and what its thinking is bound to.
 
-        Without a view, it answers the last one of this handle, if no message came since. A preview is not stored.
+        The second value is the note of the tools that were sent with the view, if they are new. Without a view, it
+        answers the last one of this handle, if no message came since. A preview is not stored.
         """
         _check_view(view)
         given = view if isinstance(view, View) else None
         answered = given or self._renderer.sent
         request = None if answered is None else answered.request
-        if answered is None or request is None or (given is None and request.messages != plan.next_message):
-            return None
-        if request.identity != plan.state.head.identity:
+        if answered is None or request is None or (given is None and request.messages != number):
+            return None, None
+        if request.identity != state.head.identity:
             if given is None:
-                return None
+                return None, None
             raise InvalidValue("belongs to another context.", argument="view")
         from quire.view.sent import record_sent  # late: only replies need it
 
-        return record_sent(plan, answered, request, message)
+        return record_sent(state, answered, request, message)
 
     def render(self, options: RenderOptions | None, changes: Mapping[str, Any]) -> View:
         """Return a view with these options. Raises `InvalidValue` or `IrreducibleFloor`."""

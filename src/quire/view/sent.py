@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.engine import Engine
-from quire.core.plan import Plan
 from quire.core.records import LAST_FOLD, RENDERER, SENT_TOOLS, MessageRecord, NoteRecord, SentView
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue
@@ -71,18 +70,17 @@ class _Pages(Protocol):
     _engine: Engine
 
 
-def record_sent(plan: Plan, view: View, request: Request, reply: Message) -> SentView:
-    """Return what a reply is stored with. The plan stores the tools if they are not those of the last view."""
-    noted = plan.note(SENT_TOOLS)
-    if request.tools != (() if noted is None else noted.tools):
-        plan.put_note(SENT_TOOLS, tools=request.tools)
+def record_sent(state: State, view: View, request: Request, reply: Message) -> tuple[SentView, NoteRecord | None]:
+    """Return what a reply is stored with, and the note of the tools if they are not those of the last view."""
+    noted, seq = state.note(SENT_TOOLS), state.version + 1
+    changed = request.tools != (() if noted is None else noted.tools)
     sent = SentView()
     if view.tail or reply.has_thinking:
         from quire.view.thinking import sent_view  # late: most replies need no digest
 
         sent = sent_view(request, view.parts[: len(view.parts) - len(view.tail)], view.tail, reply)
-    behind = plan.seq - view.seq
-    return replace(sent, behind=behind, tokens=view.tokens, budget=view.budget, reserved=request.reserved)
+    found = replace(sent, behind=seq - view.seq, tokens=view.tokens, budget=view.budget, reserved=request.reserved)
+    return found, NoteRecord(seq, tools=request.tools) if changed else None
 
 
 def newest_sent(state: State) -> StoredView | None:

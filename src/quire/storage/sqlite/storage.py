@@ -6,7 +6,7 @@ immutable records (see `sqlite.forks`).
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from time import monotonic, sleep
@@ -67,6 +67,8 @@ _CHUNK = 256
 _CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
 _MIN_LOG_PAGES = 500  # 4 MB
+_COMMITS_BETWEEN = 64
+"""The number of commits after which the length of the log is adjusted to the length of the file."""
 _MAX_LOG_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
 # The group names its context. The id is compared too: in a damaged store, a row can have the group of another context.
 _IN_GROUP = f"grp = ? AND id >> {KEY_BITS} = ?"
@@ -92,6 +94,7 @@ class SQLiteStorage:
         self.durability = check_durability(durability)
         self._lock = StorageLock(self.path)
         self._numbers: dict[str, int] = {}
+        self._commits = 0
         with self._lock:
             try:
                 self._open(busy_seconds, read_only)
@@ -200,16 +203,20 @@ class SQLiteStorage:
             return sum_orders(row[0] for row in rows)
 
     def commit(self, context: str, commit: Commit) -> None:
-        with self._lock:
-            if commit.expect:
-                self._sharing.lineage(self._numbers.get(context, 0))  # inside the transaction it would not be cached
+        with self._lock.held:
             try:
+                if commit.expect:
+                    self._sharing.lineage(self._numbers.get(context, 0))  # in the transaction it would not be cached
+                self._commits += 1
+                if not self._commits % _COMMITS_BETWEEN:
+                    self._bound_log()
                 self._write("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
                 number = self._move_head(context, commit)
                 self._apply(number, commit)
                 self._write("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 roll_back(self._db)
+                self._lock.check(error)
                 raise
             if not commit.expect:
                 self._numbers[context] = number
@@ -320,11 +327,10 @@ class SQLiteStorage:
         if commit.expect == 0:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
-        values = (commit.version, commit.head, number, commit.expect)
         if commit.seen:
-            self._write(MOVE, (*values, commit.seen))
+            self._write(MOVE, (commit.version, commit.head, number, commit.expect, commit.seen))
         else:
-            self._write(MOVE_UNSEEN, values)
+            self._write(MOVE_UNSEEN, (commit.version, commit.head, number, commit.expect))
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)
         return number
@@ -332,7 +338,7 @@ class SQLiteStorage:
     def _apply(self, number: int, commit: Commit) -> None:
         """Apply the writes of a commit in the open transaction."""
         execute = self._write
-        base = number << KEY_BITS
+        base, is_fork = number << KEY_BITS, bool(commit.expect and self._sharing.lineage(number))
         for write in commit.writes:
             family, row = write.family, base | write.key
             if isinstance(write, Put):
@@ -340,7 +346,7 @@ class SQLiteStorage:
                     group = None if write.group is None else number << GROUP_BITS | write.group
                     execute(PUT[family], (row, group, write.order, write.value))
                     continue
-                if family in IMMUTABLE:
+                if is_fork and family in IMMUTABLE:
                     self._sharing.check_own(number, family, write.key)
                 execute(PUT[family], (row, write.value))
             elif isinstance(write, Patch):
@@ -394,20 +400,14 @@ class SQLiteStorage:
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
-        self._log_pages = _MIN_LOG_PAGES
-        self._db.set_wal_hook(self._bound_log)
+        self._bound_log()
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
         if version < len(MIGRATIONS):
             self._migrate()
 
-    def _bound_log(self, db: apsw.Connection, _: str, pages: int) -> int:
-        """Write the log back after a commit, if it has this many pages. It may become about as long as the file."""
-        if pages >= self._log_pages:
-            self._log_pages = max(_MIN_LOG_PAGES, min(db.pragma("page_count"), _MAX_LOG_PAGES))
-            if pages >= self._log_pages:
-                with suppress(apsw.BusyError):  # another process does it
-                    db.wal_checkpoint()
-        return apsw.SQLITE_OK
+    def _bound_log(self) -> None:
+        """Let SQLite write the log back when it is about as long as the file."""
+        self._db.wal_autocheckpoint(max(_MIN_LOG_PAGES, min(self._db.pragma("page_count"), _MAX_LOG_PAGES)))
 
     def _use_wal(self, deadline: float) -> None:
         """Switch to WAL mode. SQLite's busy timeout does not apply to this statement, so wait here."""
