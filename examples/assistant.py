@@ -71,23 +71,22 @@ class Assistant:
         self.seconds[asks].append(process_time() - begun)
         self.ledger.sent(self.ctx, view, reserve=self.beside)
         if turn.asks:
-            self.answer(turn, view)
+            self.answer(turn, view, recalled=asks)
             return
         if turn.subject:
             self.told[turn.subject] = (said, self.day)
         self.ctx.assistant("I will remember that. 记住了。" if turn.subject else "I see. 好的。")
 
-    def answer(self, turn: Turn, view: quire.View) -> None:
+    def answer(self, turn: Turn, view: quire.View, *, recalled: bool) -> None:
         """Answer from the view or after a search, and count correct answers."""
         message, day = self.told[turn.subject]
         self.outcomes["asked"] += 1
         self.outcomes["in the sliding window"] += self.ledger.window_reaches(message)
-        found, how = read(view, turn.subject), "from the view"
+        found, how = read(view, turn.subject, recalled=recalled), "from the view"
         if found is None:
             found, how = self.search(turn.subject), "after a search"
         self.ctx.assistant(f"{found}." if found else "I do not know.")
-        right = found == turn.value
-        self.outcomes[how if right else "wrong" if found else "never"] += 1
+        self.outcomes[how if found == turn.value else "wrong" if found else "never"] += 1
         self.example = f"{turn.said} {found}, told on day {day}, {how}"
 
     def search(self, subject: str) -> str | None:
@@ -102,13 +101,14 @@ class Assistant:
         return max(told)[1] if told else None
 
 
-def read(view: quire.View, subject: str) -> str | None:
-    """Return what the user said about a subject, in the last turns or else in recalled pages, which have dates."""
+def read(view: quire.View, subject: str, *, recalled: bool) -> str | None:
+    """Return what the user said, in the last turns or in pages recalled for this question; others can be outdated."""
     last = [said for part in view.parts if part.kind == "exchange" for said in part.messages if said.role == "user"]
     if found := values_of(subject, "\n".join(said.text for said in last)):
         return found[-1]
     told, day = [], ""
-    for line in "".join(part.messages[0].text for part in view.parts if part.kind == "recalled").splitlines():
+    blocks = [part.messages[0].text for part in view.parts if recalled and part.kind == "recalled"]
+    for line in "".join(blocks).splitlines():
         day = f"{datetime.strptime(line, '%d %b %Y'):%Y-%m-%d}" if DATE.fullmatch(line) else day
         told += [(day, value) for value in values_of(subject, line) if line.startswith("User: ")]
     return max(reversed(told), key=lambda one: one[0])[1] if told else None
