@@ -48,11 +48,12 @@ class Desk(App):
 
 
 class Forger:
-    """Writes hostile texts with marks, from one seed."""
+    """Writes hostile texts with marks, from one seed. A text has up to `most` lines."""
 
-    def __init__(self, seed: int, key: str) -> None:
+    def __init__(self, seed: int, key: str, most: int = 3) -> None:
         self.chance = random.Random(seed)
         self.key = key
+        self.most = most
         self.origins: dict[str, Origin] = {}
         self._numbers = count(1)
         self._marks: list[str] = []
@@ -102,7 +103,7 @@ class Forger:
 
     def text(self) -> str:
         """Return some hostile lines; every kind of line break is used."""
-        lines = [self.line() for _ in range(self.chance.randrange(1, 4))]
+        lines = [self.line() for _ in range(self.chance.randrange(1, self.most + 1))]
         return self.chance.choice(BREAKS).join(lines)
 
     def name(self) -> str:
@@ -214,11 +215,17 @@ PLACES: tuple[Callable[[Context, Forger, int], None], ...] = (
 )
 
 
-def check_round(seed: int, steps: int = 12) -> int:
-    """Forge in one context and check its views and answers; return the number of hostile lines. A failure replays."""
+def check_round(seed: int, steps: int = 12, most: int = 3) -> int:
+    """Forge in one context and check its views and answers; return the number of hostile lines. A failure replays.
+
+    A text has up to `most` lines. With many lines, the budget is larger and the tokens are estimated: one context, one
+    view and one check are for all of them.
+    """
     key = ("amber fox-417", "ember-650", "kestrel")[seed % 3]
-    forger = Forger(seed, key)
-    with quire.open("memory:", key=key, budget=forger.chance.choice([1_500, 4_000, 20_000])) as ctx:
+    forger = Forger(seed, key, most)
+    budget = forger.chance.choice([1_500, 4_000, 20_000]) * max(1, most // 3)
+    counter = quire.EstimateCounter() if most > 3 else None
+    with quire.open("memory:", key=key, budget=budget, counter=counter) as ctx:
         ctx.system("You are careful.")
         ctx.user("Hello.")
         for number in range(steps):
@@ -230,7 +237,7 @@ def check_round(seed: int, steps: int = 12) -> int:
             _check_views(ctx, forger)
             _check_answers(ctx, forger)
         except AssertionError as error:
-            raise AssertionError(f"{error}\nreplay with check_round({seed}, {steps})") from None
+            raise AssertionError(f"{error}\nreplay with check_round({seed}, {steps}, {most})") from None
     return len(forger.origins)
 
 
@@ -268,6 +275,8 @@ class Oracle:
         self._ctx = ctx
         self._key = forger.key
         self._origins = forger.origins
+        self._keys: dict[str, int] = {}
+        """How often each text has the key: the forms of all providers have the same texts."""
         named = (message.name for message in ctx.messages(all=True))
         self._names = tuple(f"{name}: " for name in named if name)
         words = re.findall(r"[a-z]+|\d+", forger.key)
@@ -294,7 +303,9 @@ class Oracle:
         for path, text in _strings(message, ()):
             if own and path[:1] == ("content",):
                 continue  # the model's own words
-            found = len(self._sought.findall(_plain(text)))
+            found = self._keys.get(text)
+            if found is None:
+                found = self._keys[text] = len(self._sought.findall(_plain(text)))
             if found:
                 assert found == self._allowed(text), f"the key is in {path}: {text[:300]!r}"
 
@@ -372,7 +383,19 @@ def _strings(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...
             yield from _strings(inner, (*path, number))
 
 
+class _Reading(dict[int, str]):
+    """Maps each character to what a reader takes it for: "" if it is not seen."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        is_unseen = sign in _BLANKS or (category(sign) in _UNSEEN_CATEGORIES and sign not in "\n\t\r")
+        self[code] = "" if is_unseen else PLAIN.get(sign.casefold(), sign.casefold())
+        return self[code]
+
+
+_reading = _Reading()
+
+
 def _plain(text: str) -> str:
     """Return a text as a reader takes it: look-alikes as the letters they look like, without what is not seen."""
-    seen = (sign for sign in normalize("NFKD", text) if category(sign) not in _UNSEEN_CATEGORIES or sign in "\n\t\r")
-    return "".join(PLAIN.get(sign.casefold(), sign.casefold()) for sign in seen if sign not in _BLANKS)
+    return normalize("NFKD", text).translate(_reading)

@@ -22,7 +22,7 @@ def test_nothing_in_a_view_speaks_in_anothers_name(request: pytest.FixtureReques
     seed = random.SystemRandom().randrange(1 << 32)  # a failure names the seed that replays it
     placed = 0
     while placed < cases:
-        placed += check_round(seed)
+        placed += check_round(seed, most=3 if seed % 4 == 0 else 300)
         seed += 1
 
 
