@@ -4,30 +4,44 @@ import importlib.metadata
 import json
 import os
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import schemathesis
+from packaging.requirements import Requirement
+from schemathesis.python.asgi import HOST
 
 import quire
+from proof import canaries, wire
 from proof.concurrency import place_of
+from proof.results import ROOT
 from proof.topic import Check, Control, Options
 from quire.agent.gate import Gate
 from quire.core import records
+from quire.server.app import Options as ServerOptions
+from quire.server.app import Service
+from quire.server.routes import Route
 from quire.storage.base import JOURNAL, MESSAGE, PAGE, Record
 from quire.view.escaping import Escaping
 from tests.agent.forged_views import check_round
 from tests.agent.test_matrix import SHARES, case_for, cells_of, violations
+from tests.server.conftest import TOKEN, talk_in
+from tests.server.test_openapi import ASKED, AUTHORIZED, MODES, ask_for
 
 TITLE = "Security"
 ABOUT = """
-The permission matrix: every operation of an agent on pages of every segment type, permission, state and pin, in Python
-and by tool, against a table that was written from the contract. A refused attempt must change nothing. HTTP, MCP and
-the gateway call the same tools; their own tests (`tests/server`, `tests/mcp_server`, `tests/gateway`) check access.
+The permission matrix: every operation of an agent on pages of every segment type, permission, state and pin, against a
+table that was written from the contract: in Python and by tool, and the tools also through a server over HTTP, the
+process `quire mcp`, and the MCP server of a gateway. A refused attempt must change nothing. The gateway has only `find`
+and `read_page`.
 
 Forged structure: text with look-alikes of the lines that quire writes, in every place where text can enter. An oracle
 with its own rules must find no line that quire did not write.
@@ -35,13 +49,28 @@ with its own rules must find no line that quire did not write.
 Hostile names: names with paths, control characters, direction marks, look-alikes and secrets of other formats, in every
 place that takes a name, on every backend. They come back exactly, or are refused with a typed error; nothing is written
 outside the store. Decoders: damaged and random bytes for every kind of stored record and for imported documents; only
-typed errors are allowed. Slow clients, many event streams, requests made from the OpenAPI description, script injection
-in the inspector (in Chromium) and secrets in logs are tested in `tests/server`, `tests/gateway` and
-`tests/test_redaction.py`.
+typed errors are allowed.
+
+A server as a process: clients that send half of their headers, and many event streams. The server closes the slow ones,
+refuses streams above its limit, answers others, and every stream hears a change. Requests made from the OpenAPI
+description (schemathesis), valid and invalid: no answer is an error of the server, and every answer has the described
+form. Script injection: 150 payloads in the inspector, in Chromium (long form; `tests/server/inspector`).
+
+Secrets: a text that `redact` removes, the token of a server, the key of a client of the gateway, and passwords in
+addresses. None is in a log, an error, an export, a backup, a file, a span, a metric or an answer. Dependencies: each
+has a lower and an upper bound, and the installed version is inside. `pip-audit` reads advisories if it is installed and
+a source of them can be reached.
 """
 FORGED = (100_000, 10_000_000)
 FORGED_LINES = (3, 300, 30, 300)
 """The most lines of a text, for one context after the other: few lines for many small texts, many lines for speed."""
+WIRES = ("HTTP", "MCP", "gateway")
+CLIENTS = ((60, 120), (400, 300))
+"""Slow clients and event streams, in the short and in the long form."""
+LISTENERS = 100
+"""The event streams that a server accepts."""
+NO_UPPER_BOUND = {"apsw"}
+"""Its version is that of SQLite, which stays compatible."""
 DECODED = (20_000, 1_000_000)
 NAMES = (
     "../../etc/passwd",
@@ -78,13 +107,77 @@ NAMES = (
 
 
 def run(options: Options) -> Iterator[Check]:
-    share = None if options.seconds is None else options.seconds / 4
+    share = None if options.seconds is None else options.seconds / 8
     yield matrix(options, share)
-    yield forged(options, share)
+    for how in WIRES:
+        count, findings = wire.matrix(options, how, share)
+        yield Check(name="permission matrix", backend=how, count=count, unit="cells", findings=findings)
+    yield forged(options, None if share is None else 2 * share)
     for backend in options.chosen("memory", "sqlite", "file", "postgres", "s3"):
         yield hostile_names(backend, options)
     yield decoders(options, share)
-    yield dependencies()
+    yield from clients(options)
+    yield described(options)
+    if options.long:
+        yield injection()
+    outputs, findings = canaries.search(options.folder / "canaries")
+    yield Check(name="secrets", count=outputs, unit="outputs", findings=findings)
+    yield dependencies(importlib.metadata.requires("quire") or [])
+
+
+def clients(options: Options, **settings: Any) -> Iterator[Check]:
+    """Open slow connections and event streams at a server."""
+    slow, streams = CLIENTS[options.long]
+    settings = {"header_timeout": 1.0, "waiting": slow, **settings}
+    with wire.server_process(options.folder / "server.db", **settings) as address:
+        findings = wire.slow_clients(address, slow, 2.0)
+        yield Check(name="slow clients", backend="HTTP", count=slow, unit="connections", findings=findings)
+        findings = wire.listeners(address, streams, LISTENERS)
+        yield Check(name="event streams", backend="HTTP", count=streams, unit="streams", findings=findings)
+
+
+def described(options: Options, routes: Sequence[Route] = ()) -> Check:
+    """Make requests from the OpenAPI description."""
+    library = quire.Library("memory:")
+    talk_in(library, "book")
+    service = Service(library, TOKEN, ServerOptions(hosts=(HOST,), budget=2_000))
+    requests = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal requests
+        requests += 1
+        await service.app(scope, receive, send)
+
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=AUTHORIZED)
+    chosen = routes or (ASKED if options.long else options.random("described").sample(ASKED, 6))
+    findings: list[str] = []
+    for route in chosen:
+        for how in MODES:
+            try:
+                ask_for(schema, route, how, examples=100 if options.long else 2, derandomize=not options.long)
+            except Exception as error:
+                findings.append(f"{route.method} {route.path} ({how}): {' '.join(str(error).split())}"[:300])
+    library.close()
+    facts: dict[str, int | float | str] = {"routes": len(chosen)}
+    return Check(name="described requests", count=requests, unit="requests", facts=facts, findings=findings[:5])
+
+
+def injection() -> Check:
+    """Run the tests of the inspector with hostile texts, in a browser."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "tests/server/inspector/test_inspector_hostile.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    passed = re.search(r"(\d+) passed", done.stdout)
+    findings = [] if not done.returncode and passed else [done.stdout.strip()[-300:] or done.stderr.strip()[-300:]]
+    count = int(passed[1]) if passed else 0
+    return Check(name="script injection", backend="Chromium", count=count, unit="tests", findings=findings)
 
 
 def matrix(options: Options, seconds: float | None) -> Check:
@@ -112,8 +205,8 @@ def forged(options: Options, seconds: float | None) -> Check:
     else:
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
             results = list(pool.map(_forge, *zip(*tasks, strict=True)))
-    lines, views = (sum(one[place] for one in results) for place in (0, 1))
-    facts: dict[str, int | float | str] = {"views": views, "first seed": str(first)}
+    lines = sum(count for count, _, _ in results)
+    facts: dict[str, int | float | str] = {"views": sum(views for _, views, _ in results), "first seed": str(first)}
     findings = [found for *_, found in results if found]
     return Check(name="forged structure", count=lines, unit="hostile lines", facts=facts, findings=findings)
 
@@ -256,23 +349,44 @@ def _samples() -> list[tuple[str, Any, bytes]]:
     return found
 
 
-def dependencies() -> Check:
-    """Check the installed dependencies against the bounds of the project. No list of advisories is read here."""
-    needed = importlib.metadata.requires("quire") or []
-    names = {re.split(r"[<>=!~;\[ ]", line)[0] for line in needed if "extra ==" not in line}
-    unbounded = [line for line in needed if "quire[" not in line and "<" not in line.split(";")[0]]
-    facts: dict[str, int | float | str] = {"without an extra": len(names), "without an upper bound": len(unbounded)}
-    facts["advisories"] = "not read: the registry is not reachable here"
-    missing = [name for name in names if not _is_installed(name)]
-    findings = [f"not installed: {name}" for name in missing]
-    return Check(name="dependencies", count=len(needed), unit="requirements", facts=facts, findings=findings)
+def dependencies(needed: Sequence[str]) -> Check:
+    """Check the bounds of the dependencies, and the installed versions. Read advisories if that is possible."""
+    findings: list[str] = []
+    for line in needed:
+        requirement = Requirement(line)
+        signs = {one.operator for one in requirement.specifier}
+        if requirement.name == "quire" or requirement.name in NO_UPPER_BOUND:
+            continue
+        if not (signs & {">=", ">", "==", "~="} and signs & {"<", "<=", "==", "~="}):
+            findings.append(f"{line}: not both bounds")
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            findings += [] if "extra" in line else [f"{line}: not installed"]
+            continue
+        if version not in requirement.specifier:
+            findings.append(f"{line}: {version} is installed")
+    read, known = _advisories()
+    facts: dict[str, int | float | str] = {"advisories": read}
+    return Check(
+        name="dependencies", count=len(needed), unit="requirements", facts=facts, findings=[*findings, *known][:5]
+    )
 
 
-def _is_installed(name: str) -> bool:
+def _advisories() -> tuple[str, list[str]]:
+    """Return what was read, and the advisories for installed packages."""
+    if find_spec("pip_audit") is None:
+        return "not read: pip-audit is not installed", []
+    command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off", "--skip-editable"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        return bool(importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return False
+        packages = [one for one in json.loads(done.stdout)["dependencies"] if "skip_reason" not in one]
+    except (ValueError, KeyError):
+        packages = []
+    if not packages:
+        return "not read: no source can be reached", []
+    found = [f"{one['name']} {one['version']}: {vuln['id']}" for one in packages for vuln in one["vulns"]]
+    return f"of {len(packages)} packages", found
 
 
 def control(options: Options) -> Iterator[Control]:
@@ -290,3 +404,26 @@ def control(options: Options) -> Iterator[Control]:
         check = forged(msgspec.structs.replace(options, long=False), 20)
     evidence = " ".join(" ".join(check.findings[:1]).split())[:200]
     yield Control(name="escaping of lines removed", found=bool(check.findings), evidence=json.dumps(evidence))
+    for how in WIRES:
+        count, findings = wire.matrix(options_of(options, f"open-{how}"), how, 6, is_open=True)
+        evidence = f"{count} cells, such as: {findings[:1]}"[:200]
+        yield Control(name="all rights for agents", backend=how, found=bool(findings), evidence=evidence)
+    broken = {"header_timeout": 600.0, "listeners": 10_000}
+    for check in clients(options_of(options, "no-limits"), **broken):
+        found = [f"{check.count} {check.unit}", *check.findings]
+        yield Control(name=f"no limits: {check.name}", found=bool(check.findings), evidence="; ".join(found)[:200])
+    with patch.object(quire.Library, "list", side_effect=RuntimeError("broken")):
+        check = described(options, [route for route in ASKED if (route.method, route.path) == ("GET", "/api/contexts")])
+    evidence = " ".join(check.findings[:1])[:200]
+    yield Control(name="a route that fails", found=bool(check.findings), evidence=evidence)
+    _, leaks = canaries.search(options.folder / "leaks", redact=str)
+    yield Control(name="redaction removed", found=bool(leaks), evidence="; ".join(leaks)[:200])
+    check = dependencies(["msgspec", "msgspec<0.1,>=0.0.1"])
+    yield Control(name="a wrong dependency", found=len(check.findings) == 2, evidence="; ".join(check.findings))
+
+
+def options_of(options: Options, folder: str) -> Options:
+    """Return the short form of a run, in a folder of its own."""
+    path = options.folder / folder
+    path.mkdir()
+    return msgspec.structs.replace(options, long=False, folder=path)
