@@ -1,5 +1,6 @@
 """`quire gateway demo` and `quire gateway run --stub`: a real gateway and a stub of a provider, offline."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -45,6 +46,45 @@ def test_each_request_of_the_demo_is_a_line(run: Run, tmp_path: Path) -> None:
     assert len(got) == 29
     assert max(got) <= 1_500
     assert "59 of 59 messages are in the store" in shown
+    hint = next(shlex.split(line.strip()) for line in shown.splitlines() if line.strip().startswith("quire find "))
+    assert "usr-" in run(*hint[1:]).out
+
+
+def test_messages_of_the_gateway_are_printed_after_the_client(run: Run, tmp_path: Path) -> None:
+    store, log = tmp_path / "agent.db", tmp_path / "log"
+    words = ("--stub", "--env", "OPENAI_BASE_URL", "--budget", "20")
+    assert "cannot be folded" in run("gateway", "run", store, *words, "--", sys.executable, "-c", CLIENT).err
+    assert run("gateway", "run", store, *words, "--log", log, "--", sys.executable, "-c", CLIENT).err == ""
+    assert "Give a larger --budget" in log.read_text(encoding="utf-8")
+    assert "2 bypassed requests" in run("gateway", "sessions", store).out
+
+
+def test_mcp_without_its_package_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    result = run("gateway", "run", tmp_path / "agent.db", "--mcp", "--", "claude")
+    assert result.code == 2
+    assert "--mcp needs mcp" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "quire: -- CLIENT is missing; give the command of a client, such as -- claude."),
+        (["--", "my-agent"], "quire: --env is needed for 'my-agent'"),
+        (["--mcp", "--env", "A", "--", "my-agent"], "quire: --mcp cannot be used with 'my-agent'"),
+        (
+            ["--stub", "--openai", "http://a", "--", "claude"],
+            "quire: --stub cannot be used with --anthropic",
+        ),
+        (["claude", "-p", "hi"], "WHERE [-- CLIENT ...]"),
+    ],
+)
+def test_a_client_that_cannot_be_started_is_refused_with_what_to_do(
+    run: Run, tmp_path: Path, words: list[str], message: str
+) -> None:
+    result = run("gateway", "run", tmp_path / "agent.db", *words)
+    assert result.code == 2
+    assert message in result.err
 
 
 def test_a_client_is_tried_offline_with_the_stub(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,9 @@ def test_what_cannot_fit_gets_the_error_of_the_provider(start: Start, provider: 
     got = client.request()
     assert got.status == 400
     assert b"prompt is too long" in got.body
+    running.gateway.sessions.drain()
+    (session,) = running.gateway.list_sessions()
+    assert (session.bypasses, session.errors) == (1, 1)
 
 
 @pytest.mark.parametrize("api", ["anthropic", "chat", "responses"])
@@ -140,15 +143,21 @@ def test_observe_never_sends_a_request_twice(start: Start, provider: StrictProvi
     assert len(provider.requests) == 2
 
 
-def test_an_upstream_that_cannot_be_reached_is_an_error_that_clients_read(start: Start) -> None:
+@pytest.mark.parametrize("mode", ["observe", "fold"])
+def test_an_upstream_that_cannot_be_reached_is_an_error_that_clients_read(start: Start, mode: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    running = start(anthropic=f"http://127.0.0.1:{port}")
+    running = start(anthropic=f"http://127.0.0.1:{port}", mode=mode)
     client = Client(running.url, "anthropic", HELLO)
     client.items = [{"role": "user", "content": "Hello"}]
     got = client.request()
     assert got.status == 502
-    assert json.loads(got.body)["error"]["code"] == "upstream_unreachable"
+    error = json.loads(got.body)["error"]
+    assert error["code"] == "upstream_unreachable"
+    assert f"http://127.0.0.1:{port}" in error["message"]
+    running.gateway.sessions.drain()
+    (session,) = running.gateway.list_sessions()
+    assert (session.requests, session.errors, session.last_status) == (1, 1, 502)
 
 
 def test_a_stream_that_is_cut_is_passed_on_as_cut(start: Start, provider: StrictProvider) -> None:

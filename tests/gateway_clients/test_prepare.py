@@ -66,9 +66,9 @@ def test_another_client_gets_the_variables_that_the_user_names() -> None:
     ("command", "options", "words"),
     [
         ([], {}, "Known clients: claude, codex, opencode, aider"),
-        (["my-agent"], {}, "Unknown client 'my-agent'"),
-        (["my-agent"], {"names": ["BASE"], "mcp": MCP}, "MCP server cannot be added to 'my-agent'"),
-        (["aider"], {"mcp": MCP}, "Aider has no MCP servers"),
+        (["my-agent"], {}, "is needed for 'my-agent'"),
+        (["my-agent"], {"names": ["BASE"], "mcp": MCP}, "cannot be used with 'my-agent'"),
+        (["aider"], {"mcp": MCP}, "cannot be used with 'aider'"),
         (["opencode"], {"environment": {"OPENCODE_CONFIG_CONTENT": "{"}}, "not a JSON object"),
     ],
 )

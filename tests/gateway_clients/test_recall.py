@@ -87,6 +87,7 @@ def test_a_session_is_handed_over_and_resumed_without_the_gateway(
         running.ask(gateway.url, "Do task alpha in 6 steps")
     with quire.Library(store) as library:
         (session,) = library.list(prefix="gateway/")
+        assert find_session(library, session.rpartition("/")[2][:8]) == session
         assert find_session(library, session.rpartition("/")[2][-8:]) == session
         done = write_handoff(library, session, folder=running.work, environment=running.environment)
     upstream.forget()

@@ -8,6 +8,7 @@ import pytest
 import quire
 from quire import Message, ToolCall
 from quire.testing import StubProvider
+from quire.testing.stub_provider import quote_answer
 
 openai = pytest.importorskip("openai")
 anthropic = pytest.importorskip("anthropic")
@@ -59,6 +60,11 @@ def test_a_question_is_answered_with_a_sentence_of_the_request(ask: Ask) -> None
         assert ctx.messages()[-1].text == "我喜欢靠窗的座位。"
 
 
+def test_text_of_a_client_before_the_question_is_not_part_of_it() -> None:
+    text = "<note>Use this context if the user asks, and do not answer this.</note>\nThe vault is red. Is it red?"
+    assert quote_answer([Message(role="user", content=text)]).text == "The vault is red."
+
+
 def test_a_call_is_run_and_its_result_is_sent_back(ask: Ask) -> None:
     def answer(messages: list[Message]) -> Message:
         if messages[-1].role == "tool":
@@ -71,3 +77,12 @@ def test_a_call_is_run_and_its_result_is_sent_back(ask: Ask) -> None:
         ask(stub, ctx)
         assert len(stub.requests) == 2
         assert "KESTREL-4711" in ctx.messages()[-1].text
+
+
+def test_a_reply_of_responses_has_the_shape_that_clients_display() -> None:
+    with StubProvider() as stub:
+        answer = _openai(stub).responses.create(model="m", input="The vault is open. Which vault?")
+        events = list(_openai(stub).responses.create(model="m", input="The vault is open. Which vault?", stream=True))
+    assert answer.output_text == "The vault is open."
+    assert [item.type for item in answer.output] == ["message"]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == answer.output_text

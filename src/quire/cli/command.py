@@ -15,6 +15,8 @@ from quire.storage.urls import mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT_CONTEXT = "default"
+_FIGURES = "gateway"
+"""The context with the figures of gateway sessions."""
 _SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
 _SIZES = {"k": 1_000, "m": 1_000_000}
 _LISTED_BY = {
@@ -140,9 +142,10 @@ def open_context(options: argparse.Namespace) -> Iterator[quire.Context]:
 def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     """Return the name of the context that the options mean. Raises `NoSuchContext` if it does not exist.
 
-    Without `--context`, it is the only context of the store, or `default`.
+    Without `--context`, it is the only context of the store, or `default`. The figures of the gateway do not count.
     """
-    names = [options.context] if options.context else list(islice(library.list(), 2))
+    first = [options.context] if options.context else list(islice(library.list(), 3))
+    names = [name for name in first if name != _FIGURES] or first
     name: str = names[0] if len(names) == 1 else _DEFAULT_CONTEXT
     if not library.exists(name):
         raise no_such_context(library.storage, name, repr(mask_address(options.where)))

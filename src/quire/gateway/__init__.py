@@ -97,7 +97,9 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, st
         raise InvalidValue(f"is {short_repr(settings['mode'])}; observe or fold is needed.", argument="mode")
     addresses = {name: parse_address(settings[name], name) for name in ("anthropic", "openai") if settings.get(name)}
     if not addresses:
-        raise InvalidOperation("A gateway needs the URL of an upstream: anthropic or openai.")
+        raise InvalidOperation(
+            "A gateway needs the URL of an upstream: anthropic or openai, such as --anthropic https://api.anthropic.com."
+        )
     host = check_host(settings.get("host", "127.0.0.1"))
     token = _token_of(settings, host)
     limits = {name: settings[name] for name in ("mode", "max_body", "connect_timeout") if name in settings}
@@ -121,7 +123,9 @@ def _token_of(settings: dict[str, Any], host: str) -> str | None:
     if given is None and file is None:
         if is_loopback(host):
             return None
-        raise InvalidOperation(f"Other machines can reach {host}: give a token, or a token_file.")
+        raise InvalidOperation(
+            f"Other machines can reach {host}: give a token, or a token_file (QUIRE_TOKEN, or --token-file FILE)."
+        )
     token = load_token(given, file).text
     if not all(character.isalnum() or character in "-_.~" for character in token):
         raise InvalidValue("is unusable; letters, digits and - _ . ~ are accepted in a URL.", argument="token")

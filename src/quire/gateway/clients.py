@@ -50,23 +50,31 @@ def prepare(
     server.
     """
     if not command:
-        raise InvalidValue(f"No client is given. Known clients: {', '.join(_CLIENTS)}.", argument="command")
+        known = ", ".join(_CLIENTS)
+        raise InvalidValue(
+            f"is missing; give the command of a client, such as -- claude. Known clients: {known}.", argument="command"
+        )
     name = PurePath(command[0]).stem
     start = _Start(command, address, mcp, environment)
     if name not in _CLIENTS:
         if not names:
-            known = f"Known clients: {', '.join(_CLIENTS)}"
             raise InvalidValue(
-                f"Unknown client {short_repr(name)}. {known}. For another client, name the variable of its base URL.",
+                f"is needed for {short_repr(name)}: the variable with its base URL, such as OPENAI_BASE_URL."
+                f" Known clients, which need none: {', '.join(_CLIENTS)}.",
                 argument="env",
             )
         if mcp:
-            raise InvalidValue(f"An MCP server cannot be added to {short_repr(name)}.", argument="mcp")
+            raise _no_mcp(name)
         launch = Launch(list(command), {})
     else:
         launch = _CLIENTS[name](start)
     launch.variables.update({each: _address_for(each, address) for each in names})
     return launch
+
+
+def _no_mcp(name: str) -> InvalidValue:
+    known = "claude, codex and opencode accept an MCP server"
+    return InvalidValue(f"cannot be used with {short_repr(name)}; {known}.", argument="mcp")
 
 
 def _address_for(name: str, address: str) -> str:
@@ -125,7 +133,7 @@ def _read_config(text: str) -> dict[str, Any]:
 
 def _prepare_aider(start: _Start) -> Launch:
     if start.mcp:
-        raise InvalidValue("Aider has no MCP servers.", argument="mcp")
+        raise _no_mcp("aider")
     address = start.address
     return Launch(list(start.command), {"OPENAI_API_BASE": f"{address}/v1", "ANTHROPIC_API_BASE": address})
 

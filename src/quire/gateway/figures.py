@@ -13,7 +13,7 @@ from quire.errors import QuireError
 from quire.gateway.sessions import Mode, Sessions
 from quire.server.gateway_ledger import GatewaySession, Ledger
 
-_ADDED = ("requests", "retries", "errors", "folds", "folded_requests", "saved_tokens")
+_ADDED = ("requests", "retries", "errors", "bypasses", "folds", "folded_requests", "saved_tokens")
 """Figures that go on where an earlier gateway ended."""
 _log = logging.getLogger("quire.gateway")
 

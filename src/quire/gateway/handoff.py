@@ -17,6 +17,7 @@ from quire.model.messages import Message
 from quire.view.preamble import context_key
 
 Client = Literal["claude", "codex"]
+_LISTED = 10
 CLIENTS: tuple[Client, ...] = ("claude", "codex")
 
 
@@ -29,13 +30,16 @@ class Handoff(NamedTuple):
 
 
 def find_session(library: Library, session: str) -> str:
-    """Return the context of a session: `session` is its name, or the end of it. Raise `NoSuchContext`."""
-    names = list(library.list(prefix=PREFIX))
-    found = [name for name in names if name == session] or [name for name in names if name.endswith(session)]
+    """Return the context of a session by its name, or the start or the end of its id. Raise `NoSuchContext`."""
+    ids = {name: name.rpartition("/")[2] for name in library.list(prefix=PREFIX)}
+    found = [name for name in ids if session in (name, ids[name])]
+    found = found or [name for name in ids if ids[name].startswith(session) or name.endswith(session)]
     if len(found) == 1 and session:
         return found[0]
-    listed = ", ".join(name.rpartition("/")[2] for name in (found or names)[:5]) or "none"
-    raise NoSuchContext(f"{short_repr(session)} names {len(found)} sessions of the gateway; there are {listed}.")
+    others = [ids[name] for name in found or ids]
+    listed = ", ".join(others[:_LISTED]) or "none"
+    more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+    raise NoSuchContext(f"{short_repr(session)} names {len(found)} sessions of the gateway; there are {listed}{more}.")
 
 
 def write_handoff(

@@ -145,10 +145,10 @@ class Gateway:
     async def _exchange(self, request: "Outgoing", call: Call | None, send: Send) -> None:
         """Send a request and relay the response. In the mode `fold`, it may be rewritten, and sent once more."""
         if call is None or not self.sessions.may_fold:
-            await self._relay(await request.send(), call, send)
+            await self._relay(await self._send(request, call), call, send)
             return
         body = await self._rewrite(self._rewriter.prepare, call)
-        response = await request.send(body)
+        response = await self._send(request, call, body)
         if response.status < HTTPStatus.BAD_REQUEST:
             await self._relay(response, call, send)
             return
@@ -163,7 +163,18 @@ class Gateway:
             await self._relay(response, call, send, error)
             return
         _log.info("The upstream refused a request (%s); it is sent once more.", reason)
-        await self._relay(await request.send(other), call, send)
+        await self._relay(await self._send(request, call, other), call, send)
+
+    async def _send(self, request: "Outgoing", call: Call | None, body: bytes | None = None) -> UpstreamResponse:
+        """Send a request. If the upstream cannot be reached, count an error."""
+        try:
+            return await request.send(body)
+        except UpstreamError:
+            if call is not None:
+                if call.spans is None:
+                    self.sessions.submit(self.sessions.record, call)
+                self.sessions.submit(self.sessions.finish, call, Reply(HTTPStatus.BAD_GATEWAY, "", "", b"", False))
+            raise
 
     async def _rewrite(self, work: Callable[[Call], bytes | None], call: Call) -> bytes | None:
         """Return another body for a call; None for the original, also if that takes too long."""

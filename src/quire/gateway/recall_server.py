@@ -51,8 +51,10 @@ class RecallServer(Server[None]):
     def _answer(self, name: str, arguments: Any) -> tuple[str, bool]:
         try:
             context = self._find_context()
-        except (QuireError, OSError) as error:
+        except QuireError as error:
             return str(error), True
+        except OSError as error:
+            return f"The gateway of this session does not answer: {error}. The tools work only while it runs.", True
         agent = context.as_agent("agent", quota=Quota(calls=_UNLIMITED_CALLS))
         answer = context.tools_of(agent, beside=True).only(*TOOLS).answer(name, arguments or {})
         return answer.text, answer.failed

@@ -106,12 +106,26 @@ class Rewriter:
                 return found
             finally:
                 lock.release()
-        except IrreducibleFloor:  # it cannot fit: the provider says so in its own words
+        except IrreducibleFloor as error:  # it cannot fit: the provider says so in its own words
             call.is_bypassed = True
+            self._warn_too_large(call, error)
         except Exception:  # a request is never lost because of quire
             _log.exception("A request was passed on unchanged")
             call.is_bypassed = True
         return None
+
+    def _warn_too_large(self, call: Call, error: IrreducibleFloor) -> None:
+        """Log once for a session that its requests cannot fit the budget."""
+        if call.line is not None and not self._sessions.info_of(call.line.name).bypasses:
+            frame = self._frame(call).tokens
+            _log.warning(
+                "%s: %s tokens of a request cannot be folded (%s are its system prompt and tools), and the budget is"
+                " %s. It is sent unchanged. Give a larger --budget.",
+                call.line.name,
+                f"{frame + error.tokens:,}",
+                f"{frame:,}",
+                f"{call.line.ctx.budget:,}",
+            )
 
     def _prepare(self, call: Call) -> bytes | None:
         sessions = self._sessions

@@ -52,6 +52,7 @@ class SessionInfo(Struct, kw_only=True):
     requests: int = 0
     retries: int = 0
     errors: int = 0
+    bypasses: int = 0
     folds: int = 0
     folded_requests: int = 0
     saved_tokens: int = 0
@@ -207,6 +208,7 @@ class Sessions:
         with self.lock_of(call):
             info = self.info_of(line.name)
             info.last_status, info.updated = reply.status, time()
+            info.bypasses += call.is_bypassed
             response = self._read_reply(call, reply) if reply.status == _OK and reply.complete else None
             if response is None:
                 info.errors += 1

@@ -251,7 +251,9 @@ class Upstream:
                     address.host, address.port, ssl=self._tls, server_hostname=address.host if self._tls else None
                 )
         except (OSError, TimeoutError) as error:
-            raise UpstreamError(f"The upstream {address.host} cannot be reached: {error or 'timeout'}.") from error
+            where = f"{address.scheme}://{address.host}:{address.port}"
+            reason = error or "timeout"
+            raise UpstreamError(f"The upstream {where} cannot be reached: {reason}. Check its URL.") from error
         return Connection(reader, writer)
 
     def _take_idle(self) -> Connection | None:

@@ -29,8 +29,9 @@ _TRIES = 5
 class GatewaySession(Struct, frozen=True, kw_only=True):
     """What gateways did for one session. `name` is its context, `chosen` the mode that a person chose for it.
 
-    `saved_tokens` is the sum of what folds left out, `updated` the time of the last request in seconds. `price` is that
-    of a million input tokens of `model`, the model of the last request, in US dollars; None if it is not known.
+    `bypasses` are requests that the mode `fold` had to send unchanged, `saved_tokens` is the sum of what folds left
+    out, `updated` the time of the last request in seconds. `price` is that of a million input tokens of `model`, the
+    model of the last request, in US dollars; None if it is not known.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GatewaySession(Struct, frozen=True, kw_only=True):
     requests: int = 0
     retries: int = 0
     errors: int = 0
+    bypasses: int = 0
     folds: int = 0
     folded_requests: int = 0
     saved_tokens: int = 0

@@ -31,7 +31,7 @@ def quote_answer(messages: list[Message]) -> Message:
         return Message(role="assistant", content="Noted.")
     texts = [message.text for message in messages]
     sentences = [part.strip() for text in texts for part in _SENTENCE.findall(text) if not part.endswith(_QUESTION)]
-    asked = set(_WORD.findall(question.lower()))
+    asked = set(_WORD.findall(_SENTENCE.findall(question)[-1].lower()))  # a client may put its own text before it
     scores = {part: len(asked & set(_WORD.findall(part.lower()))) for part in reversed(sentences)}
     best = max(scores, key=lambda part: scores[part], default="")  # the newest of equal ones
     return Message(role="assistant", content=best.removeprefix("User: ") or "I do not know.")
@@ -109,17 +109,36 @@ def _chat_events(content: list[_Body], name: str, model: str) -> Iterator[_Event
 
 
 def _responses_events(content: list[_Body], name: str, model: str) -> Iterator[_Event]:
-    items = [{"id": f"{name}_{place}", "status": "completed", **item} for place, item in enumerate(content)]
+    items = [
+        {"id": f"{name}_{place}", "status": "completed", **(_to_output(item) if "role" in item else item)}
+        for place, item in enumerate(content)
+    ]
     answer = {"id": name, "object": "response", "created_at": 1, "model": model, "status": "completed"}
     answer |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "output": []}
     yield "response.created", {"response": {**answer, "status": "in_progress"}}
     for place, item in enumerate(items):
-        yield "response.output_item.added", {"output_index": place, "item": {**item, "status": "in_progress"}}
+        parts: list[_Body] = item.get("content") or []
+        start = {**item, "status": "in_progress", **({"content": []} if parts else {})}
+        yield "response.output_item.added", {"output_index": place, "item": start}
+        for number, part in enumerate(parts):
+            at = {"item_id": item["id"], "output_index": place, "content_index": number}
+            yield "response.content_part.added", {**at, "part": {**part, "text": ""}}
+            yield "response.output_text.delta", {**at, "delta": part["text"], "logprobs": []}
+            yield "response.output_text.done", {**at, "text": part["text"], "logprobs": []}
+            yield "response.content_part.done", {**at, "part": part}
         yield "response.output_item.done", {"output_index": place, "item": item}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, **details}
     yield "response.completed", {"response": {**answer, "output": items, "usage": usage}}
     yield "", {**answer, "output": items, "usage": usage}
+
+
+def _to_output(message: _Body) -> _Body:
+    """Return a message as an output item. Clients such as Codex display only this shape."""
+    given = message["content"]
+    texts = [given] if isinstance(given, str) else [part["text"] for part in given]
+    parts: list[_Body] = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
+    return {"type": "message", "role": "assistant", "content": parts}
 
 
 _EVENTS: Mapping[Provider, Callable[[list[_Body], str, str], Iterator[_Event]]] = {

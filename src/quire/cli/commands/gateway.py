@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,8 @@ import msgspec
 
 import quire
 from quire.cli.command import REDACT, STORE, Argument, argument, command, token_count
-from quire.cli.terminal import Output, pick
+from quire.cli.terminal import Output, count_of, pick
+from quire.errors import NotInstalled
 
 if TYPE_CHECKING:
     from quire.gateway.gateway_server import RunningGateway
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _ANTHROPIC = "https://api.anthropic.com"
 _OPENAI = "https://api.openai.com"
+_LOG_LINES = 5
 _BUDGET = argument(
     "-b",
     "--budget",
@@ -47,7 +50,7 @@ def _mode(default: str) -> Argument:
 
 @command(
     STORE,
-    argument("command", nargs="*", metavar="CLIENT", help="the command of the client, after --"),
+    argument("command", nargs="*", metavar="-- CLIENT", help="the command of the client"),
     argument("--anthropic", metavar="URL", help=f"the upstream for clients of Anthropic (default: {_ANTHROPIC})"),
     argument("--openai", metavar="URL", help=f"the upstream for clients of OpenAI (default: {_OPENAI})"),
     _mode("fold"),
@@ -61,7 +64,9 @@ def _mode(default: str) -> Argument:
         help="a variable that gets the gateway's address, for a client that quire does not know",
     ),
     argument("--stub", action="store_true", help="answer with a stub instead of a provider, to try it offline"),
-    argument("--log", metavar="FILE", help="the file for messages of the gateway (default: a temporary file)"),
+    argument(
+        "--log", metavar="FILE", help="the file for messages of the gateway (default: the first ones are printed)"
+    ),
     examples=(
         "quire gateway run agent.db -- claude",
         "quire gateway run agent.db --mcp --budget 80k -- codex",
@@ -78,6 +83,12 @@ def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
     def mcp(url: str) -> list[str]:
         return [sys.executable, "-m", "quire", "mcp", options.where, "--gateway", url] if options.mcp else []
 
+    if options.stub and (options.anthropic or options.openai):
+        raise quire.InvalidValue(
+            "cannot be used with --anthropic or --openai; the stub replaces both.", argument="stub"
+        )
+    if options.mcp and find_spec("mcp") is None:
+        raise NotInstalled("--mcp needs mcp", "mcp", name="mcp")
     start = "http://127.0.0.1"
     prepare(options.command, start, names=options.env, mcp=mcp(start))  # refuses before anything starts
     program = shutil.which(options.command[0])
@@ -116,12 +127,18 @@ def _run_client(words: list[str], variables: dict[str, str]) -> int:
 
 @contextmanager
 def _log_file(given: str | None) -> Iterator[Path]:
-    """Yield the file for messages. A temporary one is removed at the end."""
+    """Yield the file for messages. The first lines of a temporary one are printed at the end."""
     if given:
         yield Path(given)
         return
     with tempfile.TemporaryDirectory(prefix="quire-gateway-") as folder:
-        yield Path(folder) / "gateway.log"
+        log = Path(folder) / "gateway.log"
+        yield log
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    for line in lines[:_LOG_LINES]:
+        print(f"quire: {line}", file=sys.stderr)
+    if len(lines) > _LOG_LINES:
+        print(f"quire: {len(lines) - _LOG_LINES:,} more lines; --log FILE keeps all of them.", file=sys.stderr)
 
 
 @command(
@@ -146,8 +163,10 @@ def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
     if not sessions:
         out.line("no sessions; start a client with: quire gateway run STORE -- claude")
     for session in sessions:
-        figures = f"{session.requests} requests, {session.folds} folds, {session.saved_tokens:,} tokens saved"
-        trouble = f", {session.retries} retries, {session.errors} errors"
+        figures = f"{count_of(session.requests, 'request')}, {count_of(session.folds, 'fold')}"
+        figures += f", {session.saved_tokens:,} tokens saved"
+        trouble = f", {count_of(session.retries, 'retry')}, {count_of(session.errors, 'error')}"
+        trouble += f", {count_of(session.bypasses, 'bypassed request')}" if session.bypasses else ""
         money = "" if not session.saved_money else f" (${session.saved_money:,.2f})"
         out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{money}{trouble}")
 
@@ -168,7 +187,7 @@ def run_gateway_demo(options: argparse.Namespace, out: Output) -> None:
 
 @command(
     STORE,
-    argument("session", metavar="SESSION", help="the name of a session, or the end of it"),
+    argument("session", metavar="SESSION", help="the name of a session, or the start or the end of its id"),
     argument("--client", choices=("claude", "codex"), help="the client to write for (default: that of the session)"),
     argument("--folder", metavar="DIR", help="the working folder of the session (default: this one)"),
     argument("--file", metavar="FILE", help="the file to write (default: where the client looks for sessions)"),

@@ -8,7 +8,7 @@ import { follow } from "./live.js";
 import { address } from "./route.js";
 
 const PRICE = "quire-price";
-const FIGURES = ["requests", "folds", "folded_requests", "saved_tokens", "retries", "errors"];
+const FIGURES = ["requests", "folds", "folded_requests", "saved_tokens", "retries", "errors", "bypasses"];
 
 export function openGateway(host, bar) {
   const screen = new GatewayScreen(host);

@@ -56,6 +56,7 @@ export default {
   "gateway.saved_tokens": "tokens saved",
   "gateway.retries": "retries",
   "gateway.errors": "errors",
+  "gateway.bypasses": "bypasses",
   "gateway.money": "money saved",
   "gateway.mode": "Mode",
   "gateway.observe": "observe",

@@ -52,6 +52,7 @@ export default {
   "gateway.saved_tokens": "节省的词元",
   "gateway.retries": "重试",
   "gateway.errors": "错误",
+  "gateway.bypasses": "绕过",
   "gateway.money": "节省的费用",
   "gateway.mode": "模式",
   "gateway.observe": "观察",
