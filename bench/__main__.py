@@ -48,6 +48,7 @@ from bench import (
     windows,
 )
 from bench.figures import Figure, as_table
+from bench.measure import forget_jobs
 from bench.peers import run as peers
 from bench.peers.results import Measured
 
@@ -113,6 +114,7 @@ def alone(name: str, folder: Path, size: int) -> bool:
     if not figures:
         return True
     print(as_table(figures))
+    forget_jobs()
     if size == 1_000_000:
         keep(name, {"figures": [figure.as_dict() for figure in figures]})
     return all(figure.holds for figure in figures)

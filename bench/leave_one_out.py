@@ -29,7 +29,7 @@ PARTS: dict[str, Change] = {
     "months": {"_date_bonus": lambda when, months: 0.0},
     "words of the best exchanges": {"feedback": 0.0},
     "shares of neighbours": _NEAR,
-    "sessions": {"SESSION": 0.0},
+    "sessions": {"session": 0.0},
 }
 """What is left out, by the name of the part."""
 CONSTANTS: dict[str, dict[str, Change]] = {
@@ -38,12 +38,12 @@ CONSTANTS: dict[str, dict[str, Change]] = {
         "speaker 0.6": {"speaker": 0.6},
         "speaker 1.0": {"speaker": 1.0},
         "feedback 0.2": {"feedback": 0.2},
-        "session 0.5": {"SESSION": 0.5},
+        "session 0.7": {"session": 0.7},
     },
     "vectors": {
         AS_BUILT: {},
         "speaker 1.0": {"speaker": 1.0},
-        "speaker 1.25": {"speaker": 1.25},
+        "speaker 1.5": {"speaker": 1.5},
     },
 }
 """The candidates, by kind of recall."""

@@ -1,16 +1,20 @@
 """Shared parts of the benchmarks: a counter that counts nothing, a raw floor, a timer, text, and new processes."""
 
 import os
+import pickle
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
+from hashlib import sha256
 from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
+from shutil import rmtree
 from typing import TypeVar
 
 import apsw
@@ -103,9 +107,40 @@ def fresh_python(code: str) -> str:
 
 
 Result = TypeVar("Result")
+_JOBS = Path(tempfile.gettempdir()) / "quire-bench-jobs"
 
 
 def in_processes(function: Callable[..., Result], jobs: Sequence[tuple[object, ...]]) -> list[Result]:
-    """Call a function with the arguments of every job, in as many processes as there are cores."""
+    """Call a function with the arguments of every job, in as many processes as there are cores.
+
+    Results are kept until `forget_jobs`, so that an interrupted benchmark of the same source code continues.
+    """
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        return list(pool.map(function, *zip(*jobs, strict=True)))
+        return list(pool.map(partial(_run_once, _JOBS / _source_digest(), function), jobs))
+
+
+def forget_jobs() -> None:
+    """Remove the kept results of `in_processes`."""
+    rmtree(_JOBS, ignore_errors=True)
+
+
+def _run_once(folder: Path, function: Callable[..., Result], job: tuple[object, ...]) -> Result:
+    """Return the kept result of a job, or run it and keep the result."""
+    name = repr((function.__module__, function.__qualname__, job))
+    file = folder / sha256(name.encode()).hexdigest()
+    if file.exists():
+        kept: Result = pickle.loads(file.read_bytes())
+        return kept
+    result = function(*job)
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    unfinished.write_bytes(pickle.dumps(result))
+    unfinished.replace(file)
+    return result
+
+
+def _source_digest() -> str:
+    """Return a digest of the source code of quire and of the benchmarks."""
+    root = Path(__file__).resolve().parent.parent
+    files = sorted(file for folder in ("src", "bench") for file in (root / folder).rglob("*.py"))
+    return sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]

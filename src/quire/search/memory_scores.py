@@ -27,8 +27,6 @@ GAP = 4 * 3_600_000
 """Milliseconds of silence after which a new session begins."""
 MAX_IN_SESSION = 40
 """The most exchanges of a session."""
-SESSION = 0.7
-"""The weight of a session's score."""
 _EARLY = 12
 """A turn in the first so many days of a month may still be about the month before."""
 _MAX_FEEDBACK = 10
@@ -41,17 +39,18 @@ _STOP_STEMS = frozenset(map(stem, STOP_WORDS)) | STOP_WORDS
 
 
 class Weights(NamedTuple):
-    """The shares of their scores that neighbours and their neighbours give, the bonus of a speaker, and the weight of
-    the best word of the feedback."""
+    """The shares of their scores that neighbours and their neighbours give, the bonus of a speaker, the weight of the
+    best word of the feedback, and the weight of a session's score."""
 
     near: float
     next: float
     speaker: float
     feedback: float
+    session: float
 
 
-WITH_WORDS = Weights(near=0.2, next=0.1, speaker=0.8, feedback=0.1)
-WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.5, feedback=0.2)
+WITH_WORDS = Weights(near=0.2, next=0.1, speaker=0.8, feedback=0.1, session=0.5)
+WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.2, feedback=0.2, session=0.7)
 
 WordHits = Mapping[int, int]
 """The number of times each exchange contains a word, by its place among all."""
@@ -165,7 +164,8 @@ class _Scorer:
                 session[groups[n]] = session.get(groups[n], 0) + times
             for level, hits in ((self._one, found), (self._three, three), (self._session, session)):
                 level.add(hits, weight)
-        one, three_of, session_of = self._one.scores(), self._three.scores(), self._session.scores(SESSION)
+        one, three_of = self._one.scores(), self._three.scores()
+        session_of = self._session.scores(self._weights.session)
         total = [
             like + one.get(n, 0.0) + three_of.get(n, 0.0) + session_of.get(group, 0.0)
             for n, (like, group) in enumerate(zip(self._like, groups, strict=True))
