@@ -43,7 +43,7 @@ CONSTANTS: dict[str, dict[str, Change]] = {
     "vectors": {
         AS_BUILT: {},
         "speaker 1.0": {"speaker": 1.0},
-        "speaker 1.5": {"speaker": 1.5},
+        "speaker 1.2": {"speaker": 1.2},
     },
 }
 """The candidates, by kind of recall."""

@@ -50,7 +50,7 @@ class Weights(NamedTuple):
 
 
 WITH_WORDS = Weights(near=0.2, next=0.1, speaker=0.8, feedback=0.1, session=0.5)
-WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.2, feedback=0.2, session=0.7)
+WITH_VECTORS = Weights(near=0.1, next=0.05, speaker=1.5, feedback=0.2, session=0.7)
 
 WordHits = Mapping[int, int]
 """The number of times each exchange contains a word, by its place among all."""
