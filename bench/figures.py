@@ -80,7 +80,7 @@ effects of the parts that recall has are the rows “without …” below, measu
 |---|---|---|---|
 | words: weight of the session 0.5, not 0.7 | +0.3 | +0.4 | yes |
 | vectors: weight of the session 0.5, not 0.7 | 0.0; category 5: -1.7 | -0.1; category 5: -0.4 | no |
-| vectors: weight of a named speaker 1.2, not 1.5 | +0.3; category 5: +0.8 | 0.0; category 5: +0.4 | no: -0.1 in a view |
+| vectors: weight of a named speaker 1.2, not 1.5 | +0.3; category 5: +0.8 | 0.0; category 5: +0.4 | no |
 | words: weight 0.2 for words of the best exchanges, not 0.1 | 0.0; category 5: -0.4 | +0.1; category 5: -0.4 | no |
 | words that often occur near those of the question, dialogues 1 and 4 | +0.9 | +0.6 | no |
 | the same, the other three dialogues | -1.0 | +0.3 | no |
