@@ -71,7 +71,8 @@ render if it exceeds the budget.
 The dialogues are five of LoCoMo: very long dialogues of two people, with questions and the turns that answer them. A
 question counts if the view has all of these turns, letter for letter. Category 1 needs several turns, 3 needs
 inference, and 5 asks about the wrong speaker. `bench/histories.py` generates the histories; half of them are never used
-for tuning. Times are processor times.
+for tuning. Times are processor times. The run takes about 25 minutes of processor time, and half of that on two free
+cores; a run that was interrupted continues.
 
 Ideas that were tried. An effect is the change of the share of questions with all evidence shown, in points. The
 effects of the parts that recall has are the rows “without …” below, measured by each run.

@@ -35,14 +35,11 @@ PARTS: dict[str, Change] = {
 CONSTANTS: dict[str, dict[str, Change]] = {
     "words": {
         AS_BUILT: {},
-        "speaker 0.6": {"speaker": 0.6},
         "speaker 1.0": {"speaker": 1.0},
-        "feedback 0.2": {"feedback": 0.2},
         "session 0.7": {"session": 0.7},
     },
     "vectors": {
         AS_BUILT: {},
-        "speaker 1.0": {"speaker": 1.0},
         "speaker 1.2": {"speaker": 1.2},
     },
 }
