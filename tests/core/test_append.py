@@ -1,4 +1,4 @@
-"""A message that is appended without a plan is stored, applied and shown like one of a plan."""
+"""A page or message that is appended without a plan is stored, applied and shown like one of a plan."""
 
 import os
 import time
@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import quire
-from quire import IrreducibleFloor
-from quire.conversation import conversation
-from quire.core import engine
-from quire.core.append import append_message
+from quire import IrreducibleFloor, QuireError, ToolCall
+from quire.core import append, engine
 from quire.core.engine import Engine
 from quire.storage.base import FAMILIES, Storage
+from quire.system import tree
 from tests.view.states import Walk
 
 SEED = int(os.environ.get("QUIRE_SEED", "9100"))
@@ -31,24 +30,29 @@ def records_of(storage: Storage) -> list[Any]:
 
 
 def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool) -> tuple[list[Any], int]:
-    """Return all records and views of a walk, and the number of messages that were appended without a plan."""
+    """Return all records and views of a walk, and the number of pages that were appended without a plan."""
     appended = 0
+    find_end = append.find_end
 
-    def append_or_plan(*given: Any) -> int | None:
+    def find_or_plan(*given: Any) -> append.FolderEnd | None:
         nonlocal appended
-        number = None if plans else append_message(*given)
-        appended += number is not None
-        return number
+        end = None if plans else find_end(*given)
+        appended += end is not None
+        return end
 
     with monkeypatch.context() as patch:
         clock, chance = count(1_700_000_000_000), Random(number)
         patch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
         patch.setattr(engine, "urandom", chance.randbytes)
-        patch.setattr(conversation, "append_message", append_or_plan)
+        patch.setattr(append, "find_end", find_or_plan)
+        patch.setattr(tree, "find_end", find_or_plan)
         walk = Walk(number)
         found: list[Any] = []
         for _ in range(STEPS):
             walk.step()
+            with suppress(QuireError):
+                folder = walk.chance.choice(("mem", "usr", walk.page("mem")))
+                walk.ctx.pages.create_detail_page("Note", walk.text(3), walk.text(), folder, meta={"n": 1})
             with suppress(IrreducibleFloor):
                 found.append(walk.ctx.render(**walk.options()).openai())
         return [*found, walk.ctx.pages.marshal(), records_of(walk.storage)], appended
@@ -67,7 +71,7 @@ def test_an_appended_message_is_stored_like_a_planned_one(
     assert total > 2 * walks
 
 
-def test_a_message_at_the_end_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_at_the_end_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = quire.open("memory:", counter=quire.EstimateCounter())
     ctx.user("Hello")
     ctx.render()
@@ -80,7 +84,10 @@ def test_a_message_at_the_end_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> 
     ctx.user("How are you?")
     ctx.render()
     ctx.assistant("Fine.")
-    ctx.add({"role": "user", "content": [{"type": "text", "text": "Good."}]})
+    ctx.pages.create_detail_page("Note", "", "A text.", "usr")
+    ctx.assistant(tool_calls=[ToolCall("c1", "look")])
     monkeypatch.undo()
-    assert [message.text for message in ctx.messages()] == ["Hello", "Hello!", "How are you?", "Fine.", "Good."]
+    ctx.tool_result("c1", "Nothing.")
+    texts = [message.text for message in ctx.messages()]
+    assert texts == ["Hello", "Hello!", "How are you?", "Fine.", "", "Nothing."]
     assert ctx.check() == []

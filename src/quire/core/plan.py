@@ -176,6 +176,14 @@ class Plan(Reader):
             here = (
                 here[: bisect_left(here, (rank, key))][::-1] if reverse else here[bisect_left(here, (rank, key + 1)) :]
             )
+        if here and reverse and after is None:
+            newest, count = self.stored_folder(folder).last or b"", 0
+            for rank, _, page in here:  # these come after all stored ones, which are not read for them
+                if rank <= newest:
+                    break
+                yield page
+                count += 1
+            here = here[count:]
         mine = (page for _, _, page in here)
         planned, turns = len(self._turns), self._turns  # pages planned later do not change this iteration
         others = (page for page in theirs if turns.get(page.key, planned) >= planned)
@@ -291,7 +299,7 @@ class Plan(Reader):
 
     def _find_by(self, key: int, page: int) -> None:
         """Make an exchange findable by the key of a call or of an id."""
-        self.calls[key] = (*(other for other in self.callers(key) if other != page), page)[-MAX_CALLERS:]
+        self.calls[key] = with_caller(self.callers(key), page)
 
     def put_note(self, key: int, **fields: Any) -> None:
         """Write a note about the whole context."""
@@ -511,6 +519,11 @@ class Plan(Reader):
         if self._counters is None:
             self._counters = list(self.state.counters)
         return self._counters
+
+
+def with_caller(callers: tuple[int, ...], page: int) -> tuple[int, ...]:
+    """Return the exchanges that are found by a key, with a new one."""
+    return (*(other for other in callers if other != page), page)[-MAX_CALLERS:] if callers else (page,)
 
 
 def count_tokens(counter: TokenCounter, text: str) -> int:
