@@ -10,6 +10,7 @@ PRICES: Mapping[str, float] = {
     "claude-fable-5-1": 10.0,
     "claude-opus-5-5": 4.0,
     "claude-opus-5": 5.0,
+    "claude-opus-4-8": 5.0,
     "claude-opus-4-6": 5.0,
     "claude-opus-4-5": 5.0,
     "claude-opus-4-1": 15.0,
