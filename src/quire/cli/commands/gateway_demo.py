@@ -48,14 +48,14 @@ class _Wire:
     def send(self, url: str, stub: StubProvider, number: int) -> Exchange:
         """Send the transcript before a reply, and return what both sides counted."""
         self._number = number
-        before = self._talk.messages[:number]
+        messages = format_messages(self._talk.messages[:number], _PROVIDER)
         body: dict[str, Any] = {"model": "stub", "max_tokens": 1_000, "system": self._talk.system}
-        body |= {"messages": format_messages(before, _PROVIDER), "tools": [_TOOL]}
+        body |= {"messages": messages, "tools": [_TOOL]}
         headers = {"content-type": "application/json", "x-quire-session": self._session}
         with urlopen(Request(f"{url}/v1/messages", json.dumps(body).encode(), headers)) as response:
             response.read()
-        got = parse(stub.requests[-1]["messages"], _PROVIDER)
-        return Exchange(self._counts.total(before), self._counts.total(got), self._cache.send(got))
+        sent, got = parse(messages, _PROVIDER), parse(stub.requests[-1]["messages"], _PROVIDER)
+        return Exchange(self._counts.total(sent), self._counts.total(got), self._cache.send(got))
 
 
 _TOOL = {"name": "shell", "description": "Run a command.", "input_schema": {"type": "object", "properties": {}}}
