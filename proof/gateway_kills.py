@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -127,7 +128,7 @@ def run_all(jobs: list[Callable[[], None]]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert errors == []
+    assert errors == [], f"an agent failed: {errors!r}"
 
 
 class MortalGateway:
@@ -144,9 +145,12 @@ class MortalGateway:
         self.kills = 0
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdout is not None
-        assert process.stdout.readline()
+        with tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors)
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                errors.seek(0)
+                raise AssertionError(f"the gateway did not start: {errors.read()[-500:]!r}")
         return process
 
     def kill(self) -> None:
