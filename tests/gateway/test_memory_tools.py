@@ -3,7 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 import quire
+from quire.errors import NoSuchContext
+from quire.gateway.handoff import find_session
 from tests.gateway.conftest import Start
 from tests.gateway.test_failures import folded_client, is_folded
 from tests.gateway.test_folding import BUDGET
@@ -59,3 +63,24 @@ def test_a_page_that_a_tool_opens_and_an_undone_fold_are_sent(
 def _go_on(client: Any) -> None:
     reply = client.take(client.request())
     client.items += client._results(reply) or [{"role": "user", "content": "Go on."}]
+
+
+def test_the_tools_say_that_the_gateway_does_not_answer(store: str) -> None:
+    server = pytest.importorskip("quire.gateway.recall_server")
+    with quire.Library(store, create=True) as library:
+        text, failed = server.RecallServer(library, "http://127.0.0.1:9/k/secret")._answer("find", {"query": "x"})
+    assert failed
+    assert "The gateway of this session does not answer" in text
+    assert "secret" not in text
+
+
+def test_a_session_is_found_by_the_start_or_the_end_of_its_id() -> None:
+    with quire.Library("memory:") as library:
+        for number in range(12):
+            library.open(f"gateway/local/openai/{number:04}-5e-{number:04}f")
+        name = "gateway/local/openai/0007-5e-0007f"
+        assert [find_session(library, given) for given in ("0007-5e", "7f", "0007-5e-0007f", name)] == [name] * 4
+        with pytest.raises(NoSuchContext, match=r"names 12 sessions of the gateway; .* and 2 more"):
+            find_session(library, "f")
+        with pytest.raises(NoSuchContext, match="names 0 sessions"):
+            find_session(library, "other")
