@@ -18,6 +18,8 @@ from tests.gateway.scripted_client import Api, Client
 from tests.gateway.test_folding import BUDGET, FILLER
 from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
 
+PATIENCE = 120.0
+"""The longest time without an answer, in seconds: a gateway starts slowly on a busy machine."""
 APIS: tuple[Api, ...] = ("anthropic", "chat", "responses")
 
 
@@ -31,7 +33,9 @@ class Stubborn(Client):
 
     def answer(self) -> dict[str, Any]:
         """Send the transcript until there is a whole answer, and add it."""
-        for attempt in range(200):
+        deadline, attempt = time.monotonic() + PATIENCE, 0
+        while time.monotonic() < deadline:
+            attempt += 1
             self.stream = attempt % 3 != 2
             with suppress(OSError, HTTPException):
                 got = self.request()
@@ -39,7 +43,7 @@ class Stubborn(Client):
                 if got.complete and got.status == 200:
                     return self.take(got)
             time.sleep(0.02 if attempt < 5 else 0.1)
-        raise AssertionError(f"no answer; the last one was {self.received[-1:]}")
+        raise AssertionError(f"no answer to {attempt} requests; the last one was {self.received[-1:]}")
 
     def work(self, steps: int) -> None:
         """Run steps: tools, and a message of the user when the model calls none."""

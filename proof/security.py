@@ -164,15 +164,8 @@ def described(options: Options, routes: Sequence[Route] = ()) -> Check:
 
 def injection() -> Check:
     """Run the tests of the inspector with hostile texts, in a browser."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "tests/server/inspector/test_inspector_hostile.py",
-    ]
+    tests = "tests/server/inspector/test_inspector_hostile.py"
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     passed = re.search(r"(\d+) passed", done.stdout)
     findings = [] if not done.returncode and passed else [done.stdout.strip()[-300:] or done.stderr.strip()[-300:]]
