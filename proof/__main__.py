@@ -102,7 +102,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     args = parse(arguments)
-    logging.getLogger("quire").setLevel(logging.CRITICAL)  # the checks say what is wrong; warnings are expected here
     every = topics()
     if args.page:
         write_page(every)
@@ -161,4 +160,5 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
+    logging.getLogger("quire").setLevel(logging.CRITICAL)  # the checks say what is wrong; warnings are expected here
     sys.exit(main(sys.argv[1:]))

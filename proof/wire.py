@@ -23,7 +23,6 @@ from tests.agent.bookcase import Bookcase
 from tests.agent.cells import Cell, page_cells
 from tests.agent.test_matrix import SHARES, TALKS, case_for, cells_of
 from tests.gateway.scripted_client import Client as GatewayClient
-from tests.mcp_server.clients import Line, running
 from tests.strict_provider import StrictProvider
 
 TOKEN = "the-token-of-the-proof-0123456789"
@@ -105,6 +104,8 @@ def over_http(path: Path, name: str) -> Iterator[Call]:
 @contextmanager
 def over_mcp(*words: object) -> Iterator[Call]:
     """Call tools of the process `quire mcp` with these words."""
+    from tests.mcp_server.clients import Line, running  # late: they need the package mcp
+
     with running(*words) as process:
         line = Line(process)
         line.initialize()

@@ -14,6 +14,7 @@ from quire.core.derived_records import VECTOR_STATE
 from quire.core.records import (
     CHECKPOINTS,
     GAPS,
+    Tally,
     decode_head,
     encode_record,
     page_key,
@@ -409,7 +410,7 @@ def test_the_places_below_a_folder_of_an_older_quire_are_summed_at_its_first_wri
     assert new.orders > 0
     patch(storage, Put(TALLY, root, encode_record(root, 3)))
     old = quire.open(storage, "c")
-    assert old.pages._engine.state.tally(root) == (3, 0)
+    assert old.pages._engine.state.tally(root) == Tally(3, 0)
     assert [page.name for page in old.pages.children("mem-0", limit=1)] == ["note 0"]
     assert quire.doctor(storage).healthy
     old.pages.create_detail_page("note 3", "", "a note", "mem-0")

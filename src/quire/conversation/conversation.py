@@ -437,8 +437,7 @@ class Conversation:
             if self._answer is not None and message.role == "assistant":
                 state = engine.current()
                 sent, tools = self._answer(state, state.next_message, message, None)
-            number = None if tools else append_message(engine, self.actor, operation, message, sent)
-            return None if number is None else engine.state.message_index(number)
+            return None if tools else append_message(engine, self.actor, operation, message, sent)
 
 
 @contextmanager

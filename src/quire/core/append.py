@@ -70,7 +70,7 @@ def find_end(engine: Engine, actor: str, folder: int) -> FolderEnd | None:
 
 
 def append_message(engine: Engine, actor: str, operation: str, message: Message, sent: SentView | None) -> int | None:
-    """Commit a message with a page of its own, and return its number; None if it needs a plan.
+    """Commit a message with a page of its own, and return its index; None if it needs a plan.
 
     The caller holds the lock.
     """
@@ -87,6 +87,7 @@ def append_message(engine: Engine, actor: str, operation: str, message: Message,
     ):
         return None
     number = state.next_message
+    index = state.message_index(number)  # before the commit: what was read with the head is still there
     tokens = count_message_tokens(message, engine.count)
     header = exchange_header(message, number, tokens, end.author, end.now, end.seq)
     record = MessageRecord(end.key, end.seq, message, sent)
@@ -99,7 +100,7 @@ def append_message(engine: Engine, actor: str, operation: str, message: Message,
     for key, callers in calls.items():
         writes.append(Put(CALL, key, encode_record(key, callers, state.mark)))
     _append(engine, actor, operation, end, header, writes, {number: (record, len(value))})
-    return number
+    return index
 
 
 def append_text(engine: Engine, actor: str, operation: str, end: FolderEnd, header: Header, text: str) -> None:

@@ -87,10 +87,10 @@ def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
         raise quire.InvalidValue(
             "cannot be used with --anthropic or --openai; the stub replaces both.", argument="stub"
         )
-    if options.mcp and find_spec("mcp") is None:
-        raise NotInstalled("--mcp needs mcp", "mcp", name="mcp")
     start = "http://127.0.0.1"
     prepare(options.command, start, names=options.env, mcp=mcp(start))  # refuses before anything starts
+    if options.mcp and find_spec("mcp") is None:
+        raise NotInstalled("--mcp needs mcp", "mcp", name="mcp")
     program = shutil.which(options.command[0])
     if program is None:
         raise quire.InvalidValue(f"is {options.command[0]!r}, which is not installed.", argument="command")
