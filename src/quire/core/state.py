@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
 from quire.core.loading import load_context
+from quire.core.page_cache import PageCache
 from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
@@ -116,10 +117,9 @@ class State(Reader):
         self.head_value = found.value if found else b""
         self._counters = self._with_reserved(head.counters)
         self._numbers = {counter.segment: number for number, counter in enumerate(self._counters)}
-        self._pages: OrderedDict[int, PageRecord | Gone] = OrderedDict()
-        self._pinned_pages: dict[int, PageRecord] = {}  # never evicted
         self._rows = FolderRows()
         self._bodies: SizedCache[int, Any] = SizedCache(self.max_bytes)  # texts by key, messages by ~number
+        self._pages = PageCache(self.max_pages, self._bodies)
         self._new_messages: Mapping[int, tuple[MessageRecord, int]] = {}  # of the last commit, with their sizes
         self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
         self._deferred: dict[int, DeferredChange] | None = None
@@ -166,12 +166,12 @@ class State(Reader):
         return self._conversation
 
     def page(self, key: int) -> PageRecord | Gone | None:
-        found = self._pages.get(key)
+        found = self._pages.recent.get(key)
         if found is not None:
-            self._pages.move_to_end(key)
+            self._pages.recent.move_to_end(key)
             return found
-        if key in self._pinned_pages:
-            return self._pinned_pages[key]
+        if key in self._pages.pinned:
+            return self._pages.pinned[key]
         record = self.near.get(self.context, PAGE, key)
         if record is None:
             number = segment_number(key)
@@ -179,7 +179,7 @@ class State(Reader):
                 missing.check_segment(self, number, key)
             return None
         page = self._decode_page(record)
-        self._keep_page(key, page)
+        self._pages.keep(key, page)
         return page
 
     def members(
@@ -455,19 +455,17 @@ class State(Reader):
     def evict(self, key: int) -> None:
         """Drop a page and its body from memory."""
         self._rows.clear()
-        self._drop_body(self._pages.pop(key, None) or self._pinned_pages.pop(key, None))
+        self._pages.evict(key)
         self._folders.pop(key, None)
 
     def evict_lru(self, keep: int) -> int:
         """Drop the least recently used pages until `keep` are left; return how many were dropped."""
         self._rows.clear()
-        before = len(self._pages)
-        self._trim_pages(keep)
-        return before - len(self._pages)
+        return self._pages.trim(keep)
 
     def cached_pages(self) -> Sequence[tuple[int, PageRecord | Gone]]:
         """Return the pages in memory, least recently used first."""
-        return [*self._pinned_pages.items(), *self._pages.items()]
+        return [*self._pages.pinned.items(), *self._pages.recent.items()]
 
     def apply(
         self,
@@ -529,7 +527,7 @@ class State(Reader):
         self._rows.follow(version, pages, folders)
         conversation = self.conversation()
         for key, page in pages.items():
-            self._keep_page(key, page)
+            self._pages.keep(key, page)
             if segment_number(key) == conversation:
                 self._follow_waiting(version, page)
 
@@ -567,32 +565,11 @@ class State(Reader):
         record = self.near.get(self.context, TALLY, key)
         return Tally.unpack(self._decode(decode_tally, key, record.value)) if record else Tally()
 
-    def _keep_page(self, key: int, page: PageRecord | Gone) -> None:
-        if isinstance(page, PageRecord) and page.header.pinned:
-            self._pages.pop(key, None)
-            self._pinned_pages[key] = page
-            return
-        self._pinned_pages.pop(key, None)
-        self._pages[key] = page
-        self._pages.move_to_end(key)
-        if len(self._pages) > self.max_pages:
-            self._trim_pages(self.max_pages)
-
-    def _trim_pages(self, keep: int) -> None:
-        while len(self._pages) > keep:
-            self._drop_body(self._pages.popitem(last=False)[1])
-
     def _keep_folder(self, key: int, folder: Folder) -> None:
         self._folders[key] = folder
         self._folders.move_to_end(key)
         while len(self._folders) > self.max_pages:
             self._folders.popitem(last=False)
-
-    def _drop_body(self, page: PageRecord | Gone | None) -> None:
-        if isinstance(page, PageRecord):
-            self._bodies.drop(page.header.body)
-            for number in page.header.numbers:
-                self._bodies.drop(~number)
 
     def _decode_page(self, record: Record) -> PageRecord | Gone:
         try:
