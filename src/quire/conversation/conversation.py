@@ -41,7 +41,7 @@ from quire.system.rules import check_bool, check_whole_number
 Answered = tuple[SentView | None, NoteRecord | None]
 """What is stored about the view that a reply answers, and the tools that were sent with it if they are new."""
 Answer = Callable[[State, int, Message, Any], Answered]
-"""Returns it for a message that will have this number, and the given view or the last one of the handle."""
+"""Returns an `Answered` for the state, the number of the new reply, the reply, and the view (None: the last one)."""
 _NOTHING: Answered = (None, None)
 
 

@@ -104,7 +104,7 @@ def append_message(engine: Engine, actor: str, operation: str, message: Message,
 
 
 def append_text(engine: Engine, actor: str, operation: str, end: FolderEnd, header: Header, text: str) -> None:
-    """Commit a page with a text, of which the header has the key."""
+    """Commit a page with a text. The header of the page has the key of the text."""
     key = header.body
     writes: list[Write] = [Put(BODY, key, encode_body(key, text, engine.state.mark), is_new=True)] if key else []
     _append(engine, actor, operation, end, header, writes, {})
