@@ -106,10 +106,12 @@ class Opener:
         self.stand = stand
         self._seen: list[Visitor] = []
 
-    def __call__(self, place: str = "", **options: Any) -> Visitor:
-        if options:
+    def __call__(self, place: str = "", *, refusals: bool = False, **options: Any) -> Visitor:
+        """Open a page. With `refusals` it is separate: the console may report an error response in a later test."""
+        if refusals or options:
             visitor = self.stand.page(**options)
             visitor.enter()
+            visitor.refusals_expected = refusals
         else:
             visitor = self.stand.shared()
         self._seen.append(visitor)

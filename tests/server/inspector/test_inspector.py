@@ -63,8 +63,7 @@ def test_dragging_the_budget_shows_the_changes(visit: Opener) -> None:
 
 
 def test_a_budget_that_is_too_small_is_explained(visit: Opener) -> None:
-    visitor = visit("window")
-    visitor.refusals_expected = True
+    visitor = visit("window", refusals=True)
     expect(visitor.find(".cell").first).to_be_visible()
     visitor.page.fill(".budget-number", "50")
     visitor.page.keyboard.press("Enter")
@@ -94,8 +93,7 @@ def test_a_folder_opens_and_a_page_is_hidden_and_shown_again(visit: Opener) -> N
 
 
 def test_a_refusal_is_shown_where_it_happened(visit: Opener) -> None:
-    visitor = visit("pages")
-    visitor.refusals_expected = True
+    visitor = visit("pages", refusals=True)
     visitor.find(".tree-row", "System prompt").click()
     visitor.find(".panel [data-operation=hide]").click()
     expect(visitor.find(".panel .problem")).to_contain_text("pinned")
@@ -294,8 +292,7 @@ def test_two_views_are_compared_message_by_message(visit: Opener) -> None:
 
 
 def test_a_very_long_line_that_changed_is_compared_in_blocks(visit: Opener) -> None:
-    visitor = visit("compare")
-    visitor.refusals_expected = True  # exceeds the server's budget
+    visitor = visit("compare", refusals=True)  # exceeds the server's budget
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
         page = agent.pages.create_detail_page("log", "one line", "长" * 25_000, "sys-0")
         before = agent.seq
@@ -381,9 +378,8 @@ def test_nothing_overflows_on_a_phone_and_every_control_has_a_name(visit: Opener
 
 
 def test_the_page_needs_the_token_and_removes_it_from_the_address(visit: Opener) -> None:
-    visitor = visit("window")
+    visitor = visit("window", refusals=True)
     assert "token" not in visitor.page.url
-    visitor.refusals_expected = True
     visitor.page.evaluate("sessionStorage.setItem('quire-token', 'wrong')")
     visitor.page.reload()
     expect(visitor.find(".gate h1")).to_be_visible()

@@ -11,7 +11,7 @@ from tests.server.sample_library import NAME
 __all__ = ["Visitor", "expect"]
 
 _REFUSALS = "Failed to load resource: the server responded with a status of 4"
-"""The console message of Chromium for an error response; a test that causes one sets `refusals_expected`."""
+"""The console message of Chromium for an error response; a page that causes one has `refusals_expected`."""
 expect.set_options(timeout=15_000)
 
 
@@ -32,7 +32,6 @@ class Visitor:
 
     def begin(self) -> None:
         """Reset the page to the library and its initial state."""
-        self.refusals_expected = False
         self._faults.clear()
         self.page.evaluate("document.querySelectorAll('dialog, .notice').forEach(node => node.remove())")
         self.page.goto(f"{self.server.address}#/")
