@@ -7,7 +7,7 @@ from typing import Any
 
 import quire
 
-MAX_MESSAGE = 29
+MAX_MESSAGE = 27
 """The most modules from `ctx.add` to `view.openai()`."""
 
 

@@ -14,8 +14,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import tool
 
 import quire
-from quire.adapters.langchain import QuireMiddleware
-from quire.adapters.langchain.messages import parse
+from quire.adapters.langchain import QuireMiddleware, parse
 
 BUDGET = 8_000
 PROMPT = "You look things up."

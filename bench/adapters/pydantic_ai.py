@@ -11,8 +11,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import quire
 import quire.aio
-from quire.adapters.pydantic_ai import QuireCapability
-from quire.adapters.pydantic_ai.messages import parse
+from quire.adapters.pydantic_ai import QuireCapability, parse
 
 BUDGET = 8_000
 PROMPT = "You look things up."

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.agent.tools import Tools as Tools
     from quire.context import Context as Context
     from quire.conversation import Conversation as Conversation
+    from quire.core.context_copy import migrate as migrate
     from quire.core.redaction import redact_secrets as redact_secrets
     from quire.errors import Busy as Busy
     from quire.errors import Conflict as Conflict
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.library import Library as Library
     from quire.maintenance.backup import backup as backup
     from quire.maintenance.doctor import doctor as doctor
-    from quire.maintenance.migrate import migrate as migrate
     from quire.model.messages import Message as Message
     from quire.model.messages import ToolCall as ToolCall
     from quire.model.pages import ContentsPage as ContentsPage
@@ -90,7 +90,7 @@ _NAMES_BY_MODULE = {
     "quire.library": "Library",
     "quire.maintenance.backup": "backup",
     "quire.maintenance.doctor": "doctor",
-    "quire.maintenance.migrate": "migrate",
+    "quire.core.context_copy": "migrate",
     "quire.model.messages": "Message ToolCall",
     "quire.model.pages": ("ContentsPage DetailPage Lifecycle Page PageIndex Permission Segment SegmentType Visibility"),
     "quire.core.redaction": "redact_secrets",

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import replace
 
 from quire.context import Context
-from quire.core.context_copy import Progress, ProgressCallback
+from quire.core.context_copy import Progress, ProgressCallback, migrate
 from quire.core.records import decode_head
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
-from quire.maintenance.migrate import migrate
 from quire.model.clock import check_moment
 from quire.open_context import Options, PlainOptions, Setup, open_in, setup_of
 from quire.storage.base import Durability, check_context_name, list_contexts, no_such_context
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from quire.maintenance.erasure import Erasure
     from quire.maintenance.person_copy import ExportFormat
     from quire.maintenance.retention import Action, Expired
-    from quire.maintenance.summarising import SummaryReport
     from quire.storage.base import Remainder
+    from quire.view.fold.summary_worker import SummaryReport
 
 
 @names_options
@@ -225,7 +224,7 @@ class Library:
 
         The store is rewritten, which takes time and space in proportion to its size.
         """
-        from quire.system.scrubbing import scrub_bytes
+        from quire.system.purge import scrub_bytes
 
         return scrub_bytes(self.storage, None)
 
@@ -236,7 +235,7 @@ class Library:
         this library. After `max_seconds`, or three errors in a row, no more is asked for. Any number of processes can
         do this at the same time: each summary is asked for once.
         """
-        from quire.maintenance.summarising import summarise_pending
+        from quire.view.fold.summary_worker import summarise_pending
 
         chosen = self._summariser if summariser is None else summariser
         if chosen is None:

@@ -27,9 +27,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.tools import ToolDefinition
 
 import quire
-from quire.adapters.pydantic_ai import QuireCapability, QuireToolset
-from quire.adapters.pydantic_ai.capability import _to_schema
-from quire.adapters.pydantic_ai.messages import fingerprint, parse
+from quire.adapters.pydantic_ai import QuireCapability, QuireToolset, _to_schema, fingerprint, parse
 
 BUDGET = 1_500
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89"

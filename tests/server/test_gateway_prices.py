@@ -2,8 +2,7 @@
 
 import pytest
 
-from quire.server.gateway_ledger import GatewaySession
-from quire.server.gateway_prices import find_price
+from quire.server.gateway_ledger import GatewaySession, find_price
 
 
 @pytest.mark.parametrize(

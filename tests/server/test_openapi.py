@@ -17,7 +17,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.python.asgi import HOST
 
 import quire
-from quire.server import requests
+from quire.server import handlers
 from quire.server.app import Options, Service
 from quire.server.routes import ROUTES, Empty, Route, describe_api
 from tests.server.conftest import TOKEN, talk_in
@@ -118,9 +118,9 @@ def ask_for(schema: Any, route: Route, how: str, *, examples: int, derandomize: 
 
 
 FREE = {
-    requests.MessageOrList: "a message, or a list of them",
-    requests.HistoryOrList: "**`messages`**, or the list itself",
-    requests.ActionArguments: "the action's arguments by name",
+    handlers.MessageOrList: "a message, or a list of them",
+    handlers.HistoryOrList: "**`messages`**, or the list itself",
+    handlers.ActionArguments: "the action's arguments by name",
 }
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from quire.adapters.anthropic_memory import QuireAsyncMemoryTool, QuireMemoryTool
-from quire.adapters.context_pool import requires_extra
-from quire.adapters.turn_scope import AnyContext
+from quire.adapters.context_pool import AnyContext, requires_extra
 from quire.adapters.turns import Functions, OnError, ToolRuns, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.errors import short_repr

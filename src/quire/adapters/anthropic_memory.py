@@ -5,8 +5,7 @@ from functools import wraps
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from quire.adapters.context_pool import requires_extra
-from quire.adapters.turn_scope import AnyContext, context_of
+from quire.adapters.context_pool import AnyContext, context_of, requires_extra
 from quire.agent.agent import AgentContext
 from quire.aio.calls import CallQueue
 from quire.errors import InvalidOperation, QuireError, short_repr

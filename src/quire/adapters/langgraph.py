@@ -7,8 +7,7 @@ from operator import ge, gt, le, lt
 from threading import RLock
 from typing import Any, NamedTuple, Self, Unpack, cast
 
-from quire.adapters.context_pool import Where, requires_extra, to_context
-from quire.adapters.turn_scope import AnyContext
+from quire.adapters.context_pool import AnyContext, Where, requires_extra, to_context
 from quire.aio.calls import CallQueue
 from quire.context import Context
 from quire.core.plan import Plan

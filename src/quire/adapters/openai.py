@@ -11,8 +11,7 @@ async clients; those with `stream…` yield events as they arrive.
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from quire.adapters.context_pool import requires_extra
-from quire.adapters.turn_scope import AnyContext
+from quire.adapters.context_pool import AnyContext, requires_extra
 from quire.adapters.turns import Functions, OnError, ToolRuns, Turn, TurnOptions, Values
 from quire.agent.tools import Tools
 from quire.model.messages import Message

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from msgspec.structs import replace
 
-from quire.adapters.context_pool import Where, requires_extra, to_context
+from quire.adapters.context_pool import AnyContext, Where, context_of, requires_extra, to_context
 from quire.adapters.stored_list import read_newest, replace_stored
-from quire.adapters.turn_scope import AnyContext, context_of
 from quire.aio.calls import CallQueue
 from quire.context import Context
 from quire.conversation.importing import UNREADABLE

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from quire import aio
-from quire.adapters.turn_scope import AnyContext, TurnScope, context_of
+from quire.adapters.context_pool import AnyContext, TurnScope, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
 from quire.conversation.turn import Turn as ContextTurn

@@ -41,13 +41,12 @@ if TYPE_CHECKING:
     from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
-    from quire.maintenance.summarising import SummaryReport
     from quire.model.tokens import TokenCounter
     from quire.open_context import Options, PlainOptions
     from quire.storage.base import Durability, Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
-    from quire.view.fold.summary_worker import SummaryWorker
+    from quire.view.fold.summary_worker import SummaryReport, SummaryWorker
     from quire.view.options import Summariser
     from quire.windows.windows import Windows as SyncWindows
 else:

@@ -452,7 +452,7 @@ def _name_place(place: str) -> Iterator[None]:
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
     """Return the result of a cleanup with what remains in the store, after scrubbing it."""
-    from quire.system.scrubbing import drop_board, scrub_bytes, unscrubbed  # imported late: they are rarely needed
+    from quire.system.purge import drop_board, scrub_bytes, unscrubbed  # imported late: they are rarely needed
 
     storage = state.storage
     left = drop_board(storage, state.context) if done.messages else ()

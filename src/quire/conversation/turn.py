@@ -26,7 +26,6 @@ TurnState = Literal["new", "unfinished", "finished"]
 """Whether a key is new, or was used by a turn that did not finish, or by one that did."""
 
 MAX_ID = 400
-DEFAULT_WAIT = 30.0
 
 scope: ContextVar[object] = ContextVar("quire_turn_scope")
 """The task in which a turn runs. Without one, a turn belongs to its thread."""

@@ -1,10 +1,11 @@
-"""Copying contexts between two open storages: streaming, verified, and resumable.
+"""Copying contexts between two stores: streaming, verified, and resumable.
 
 While a copy is unfinished, the target context has a negative version, and its head value is a cursor. So it cannot be
 opened by accident, and the next call continues after the last copied record. The last commit gives the target the
 version and the head of the source.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from quire.core.integrity import RecordCheck, check_records
 from quire.core.records import decode_entry
-from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, short_repr
+from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, names_options, short_repr
 from quire.storage.base import (
     FAMILIES,
     JOURNAL,
@@ -24,10 +25,12 @@ from quire.storage.base import (
     Put,
     Record,
     Storage,
+    SupportsPath,
     check_storage,
     find_lost_heads,
     list_contexts,
 )
+from quire.storage.urls import StoreLocation, storage_at
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -307,3 +310,48 @@ def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
+
+
+@names_options
+def migrate(
+    source: StoreLocation,
+    target: StoreLocation,
+    contexts: str | Iterable[str] | None = None,
+    *,
+    replace: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Progress:
+    """Copy one, several or (None) all contexts from one store to another; return the totals.
+
+    Everything is copied: pages, history, vectors. A fork becomes a complete context: it shares nothing in the target.
+    A context that cannot be copied does not stop the others; the error names it when all others are copied:
+
+    - `Corrupt`: the context is damaged or has lost its head, or a copied record reads back differently.
+    - `InvalidOperation`: the name is taken in the target (by an older copy, unless `replace`), or the source context
+      is an unfinished copy.
+    - `Conflict`: the context changed during the copy.
+
+    Raises `InvalidOperation` if source and target are the same store, `StorageFailure` if the source does not exist.
+    Call it again to resume an interrupted copy.
+    """
+    from_, owns_source = storage_at(source, create=False)
+    try:
+        to, owns_target = storage_at(target)
+        try:
+            if _identity(from_) == _identity(to):
+                raise InvalidOperation("The source and the target are the same store; give another target.")
+            return copy_contexts(from_, to, contexts, replace=replace, progress=progress)
+        finally:
+            if owns_target:
+                to.close()
+    finally:
+        if owns_source:
+            from_.close()
+
+
+def _identity(storage: Storage) -> object:
+    """Return a value that is equal for two handles on one store, as far as it can be known."""
+    if isinstance(storage, SupportsPath):
+        found = os.stat(storage.path)
+        return found.st_dev, found.st_ino
+    return repr(storage) if type(storage).__module__.startswith("quire.storage.") else id(storage)

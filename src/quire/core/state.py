@@ -12,8 +12,7 @@ from typing import Any, TypeVar, cast
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
 from quire.core.loading import load_context
-from quire.core.page_cache import PageCache
-from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, Reader, Slot, numbers_used_up
+from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, PageCache, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
     CHECKPOINTS,

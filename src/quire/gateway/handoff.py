@@ -18,7 +18,6 @@ from quire.view.preamble import context_key
 
 Client = Literal["claude", "codex"]
 _LISTED = 10
-CLIENTS: tuple[Client, ...] = ("claude", "codex")
 
 
 class Handoff(NamedTuple):

@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 import quire
-from quire.gateway.failures import find_reason
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.rewriting import Rewriter
 from quire.gateway.routing import NO_TOKEN, Route, TokenPaths, UpstreamName, find_route
@@ -380,3 +379,37 @@ async def _send_json(send: Send, status: int, value: object, headers: Headers = 
     start = [(b"content-type", b"application/json"), length, *headers]
     await send({"type": "http.response.start", "status": int(status), "headers": start})
     await send({"type": "http.response.body", "body": data})
+
+
+_TOO_LONG = (
+    b"prompt is too long",
+    b"context_length_exceeded",
+    b"maximum context length",
+    b"exceeds the context window",
+    b"exceed context limit",
+    b"context window",
+    b"input is too long",
+    b"exceed_context_size",  # llama.cpp
+    b"exceeds the available context size",
+)
+_SIGNATURES = (
+    b"bound to a different conversation",
+    b"invalid `signature`",
+    b"invalid signature",
+    b"invalid_encrypted_content",
+    b"encrypted content could not be verified",
+)
+_STATUSES = (400, 413)
+_MAX_ERROR = 1 << 16
+
+
+def find_reason(status: int, body: bytes) -> Literal["too_long", "signature"] | None:
+    """Return why the mode `fold` sends a request once more in another form; None if its error is passed on."""
+    if status not in _STATUSES:
+        return None
+    text = body[:_MAX_ERROR].lower()
+    if any(phrase in text for phrase in _SIGNATURES):
+        return "signature"
+    if any(phrase in text for phrase in _TOO_LONG):
+        return "too_long"
+    return None

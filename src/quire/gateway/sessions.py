@@ -18,10 +18,9 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from quire.errors import Conflict, QuireError
-from quire.gateway.encodings import UndecodableBody, decode_body
 from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compare, count_prompts, find_session
 from quire.gateway.line import Line
-from quire.gateway.replies import read_reply
+from quire.gateway.replies import UndecodableBody, decode_body, read_reply
 from quire.gateway.routing import Protocol, UpstreamName
 from quire.gateway.spans import Spans, has_type, split_request
 from quire.library import Library

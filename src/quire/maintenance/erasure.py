@@ -17,7 +17,7 @@ from quire.storage.base import (
     list_contexts,
     no_such_context,
 )
-from quire.system.scrubbing import COPIES, scrub_bytes, unscrubbed
+from quire.system.purge import COPIES, scrub_bytes, unscrubbed
 
 
 class Erasure(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
 from quire.storage.base import Commit, Head, Remainder, Storage
 from quire.storage.paths import check_path, file_name
-from quire.system.scrubbing import scrub_bytes, unscrubbed
+from quire.system.purge import scrub_bytes, unscrubbed
 
 Action = Literal["delete", "archive"]
 ENDING = ".quire"

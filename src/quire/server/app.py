@@ -37,7 +37,7 @@ from quire.metrics import Family, Registry
 from quire.server.access import AccessCheck
 from quire.server.change_stream import ChangeStream
 from quire.server.context_pool import ContextPool
-from quire.server.requests import EventsQuery
+from quire.server.handlers import EventsQuery
 from quire.server.responses import JSON, Health, HttpError, to_http_error
 from quire.server.routes import LAST_EVENT_ID, ROUTES, Route, describe_api, is_optional
 from quire.windows.app import App

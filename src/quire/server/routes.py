@@ -16,8 +16,7 @@ from msgspec import Struct, defstruct
 
 from quire.server import responses
 from quire.server.context_pool import ContextPool
-from quire.server.handlers import contexts, history, pages, views
-from quire.server.requests import EventsQuery
+from quire.server.handlers import EventsQuery, contexts, history, pages, views
 from quire.server.responses import Health
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]

@@ -3,15 +3,18 @@
 A purge removes content from pages, texts, messages, history, deferred changes, vectors and the search index, and from
 the bytes of the store. Other pages may repeat the content: chapters that were above a purged page at any time, and
 summaries of it. These are renamed and summarised again, and their old words are removed from the history too.
+`scrub_bytes` erases the bytes of deleted records.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.engine import Engine
 from quire.core.exchanges import rename_chapter
+from quire.core.lease import companion_of
 from quire.core.plan import Plan
 from quire.core.reader import merge_gaps
 from quire.core.records import (
@@ -30,9 +33,10 @@ from quire.core.records import (
     encode_record,
 )
 from quire.core.state import State
-from quire.errors import Corrupt, Hint, InvalidOperation, InvalidValue, short_repr
+from quire.core.summary_board import board_of
+from quire.errors import Busy, Corrupt, Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.model.pages import Form, Mark, PageIndex
-from quire.search.indexing import PURGE
+from quire.search.indexing import PURGE, refresh_index
 from quire.search.vectors import delete_vectors
 from quire.storage.base import (
     ANCHOR,
@@ -44,13 +48,15 @@ from quire.storage.base import (
     Delete,
     Family,
     Put,
+    Remainder,
+    Storage,
+    SupportsScrub,
     list_contexts,
 )
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_not_waiting, pinned_error
-from quire.system.scrubbing import drop_board, scrub_bytes
 
 _BLANK = "[purged]"
 
@@ -407,3 +413,43 @@ def _relatives(state: State, unreadable: list[str]) -> Iterator[str]:
             continue
         if other is not None and family in (other.family, other.identity):
             yield name
+
+
+COPIES: Final = Remainder(
+    "copies",
+    "Backups, exported and archived files, other stores, snapshots of the disk, your logs, and requests that were sent"
+    " to a provider keep their copies.",
+)
+NOT_SCRUBBED: Final = Remainder(
+    "not_scrubbed",
+    "The records are deleted, but the store may still hold their bytes until they are overwritten. Forks keep the texts"
+    " that they share. scrub() erases the bytes that no context reads.",
+)
+
+
+def scrub_bytes(storage: Storage, contexts: Sequence[str] | None) -> tuple[Remainder, ...]:
+    """Erase the deleted bytes of these contexts, or of all; return what is left of them in the store."""
+    if not isinstance(storage, SupportsScrub):
+        return ()
+    companions = [each for name in contexts or () for each in (companion_of(name), board_of(name))]
+    try:
+        for name in storage.contexts() if contexts is None else contexts:
+            refresh_index(storage, name)
+        left = storage.scrub(None if contexts is None else [*contexts, *companions])
+    except (Busy, StorageFailure) as error:
+        return (Remainder(error.code, str(error)),)
+    return (Remainder("server", left),) if left else ()
+
+
+def drop_board(storage: Storage, context: str) -> tuple[Remainder, ...]:
+    """Remove the summaries that wait for the next fold: they may have erased words. Return them if that failed."""
+    try:
+        storage.drop(board_of(context))
+    except StorageFailure as error:
+        return (Remainder(error.code, f"Summaries that wait for the next fold remain: {error}"),)
+    return ()
+
+
+def unscrubbed(storage: Storage) -> tuple[Remainder, ...]:
+    """Return what a removal leaves in a store that is not scrubbed."""
+    return (NOT_SCRUBBED,) if isinstance(storage, SupportsScrub) else ()

@@ -170,7 +170,7 @@ def _demo_recording(days: float | None, out: Output) -> RecordingSet:
 
 
 def _known_price(model: str | None) -> float | None:
-    from quire.server.gateway_prices import find_price
+    from quire.server.gateway_ledger import find_price
 
     return None if model is None else find_price(model)
 

@@ -8,7 +8,7 @@ from quire.maintenance.context_usage import ContextInfo
 from quire.server import responses
 from quire.server.context_pool import ContextPool, OpenContext
 from quire.server.gateway_ledger import Ledger, Mode
-from quire.server.requests import Budget, Limit, Name, Seq
+from quire.server.handlers import Budget, Limit, Name, Seq
 from quire.server.responses import fill
 from quire.view.explain import Stats
 

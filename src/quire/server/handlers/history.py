@@ -12,7 +12,7 @@ from quire.model.messages import Message
 from quire.model.pages import STATES, PageIndex
 from quire.server import responses
 from quire.server.context_pool import OpenContext
-from quire.server.requests import Index, Limit, Name, Seq
+from quire.server.handlers import Index, Limit, Name, Seq
 from quire.server.responses import CommitResult, fill
 from quire.system.journal import Change, Entry, stored_entry, to_entry
 

@@ -24,7 +24,7 @@ from quire.search.find import Hit
 from quire.search.page_text import CLOSE, OPEN
 from quire.server import responses
 from quire.server.context_pool import OpenContext
-from quire.server.requests import History, HistoryOrList, Index, Limit, MessageOrList, Seq
+from quire.server.handlers import History, HistoryOrList, Index, Limit, MessageOrList, Seq
 from quire.server.responses import PageResult, fill
 
 _SEARCHED_PARTS = 10

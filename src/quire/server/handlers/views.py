@@ -11,7 +11,7 @@ from quire.context import Context
 from quire.model.pages import PageIndex
 from quire.server import responses
 from quire.server.context_pool import EncodedView, OpenContext
-from quire.server.requests import ActionArguments, Budget, Format, Seq, Share
+from quire.server.handlers import ActionArguments, Budget, Format, Seq, Share
 from quire.server.responses import ViewBody, fill
 from quire.view.parts import RecalledPage, total_tokens
 from quire.view.view import View

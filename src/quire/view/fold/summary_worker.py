@@ -11,13 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.summary_board import CLAIM_SECONDS, SummaryBoard, SummaryRecord
-from quire.errors import InvalidValue, QuireError, short_repr
+from quire.core.summary_board import CLAIM_SECONDS, SummaryBoard, SummaryRecord, pending_boards
+from quire.errors import InvalidValue, NoSuchContext, QuireError, short_repr
+from quire.storage.base import Storage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.urls import hold, release
+from quire.system import ContextSystem
 from quire.view.fold.summaries import is_folded, max_summary_tokens, page_version, source_text, summary_allowance
 from quire.view.options import LINES_SHARE, Summariser
 
@@ -209,3 +213,53 @@ def _call_summariser(summariser: Summariser, job: SummaryJob) -> str | None:
     if result is not None and not isinstance(result, str):
         raise InvalidValue(f"The summariser returned {short_repr(result)}; text or None is needed.")
     return result.strip() if result else None
+
+
+_MAX_FAILURES = 3
+"""After so many errors in a row, the model is not asked any more."""
+
+
+class SummaryReport(Struct, frozen=True, kw_only=True):
+    """What `Library.summarise` did: the summaries that it stored, those that still wait, and errors of the summariser.
+
+    A summary takes its place at the next fold of its context. Summaries that wait are asked for by another worker now,
+    or failed a moment ago, or there was no time for them.
+    """
+
+    stored: int = 0
+    waiting: int = 0
+    errors: tuple[BaseException, ...] = ()
+
+
+def summarise_pending(
+    storage: Storage, summariser: Summariser, max_seconds: float | None, redact: Callable[[str], str] | None
+) -> SummaryReport:
+    """Ask for the summaries that no worker asks for. Start none after `max_seconds`."""
+    start = time.monotonic()
+    if max_seconds is not None and (
+        isinstance(max_seconds, bool) or not isinstance(max_seconds, int | float) or not 0 <= max_seconds < float("inf")
+    ):
+        raise InvalidValue(f"is {short_repr(max_seconds)}; seconds from 0 are needed.", argument="max_seconds")
+    if not callable(summariser):
+        raise InvalidValue(
+            f"is {short_repr(summariser)}; a function of a text and a number is needed.", argument="summariser"
+        )
+    stored, errors, failed = 0, list[BaseException](), 0
+
+    def is_over() -> bool:
+        is_late = max_seconds is not None and time.monotonic() - start >= max_seconds
+        return is_late or failed >= _MAX_FAILURES
+
+    for context, _ in pending_boards(storage):
+        if is_over():
+            break
+        try:
+            engine = ContextSystem(storage, context, redact=redact)._engine
+            for is_stored in work_off(engine, summariser, is_over, errors.append):
+                stored += is_stored
+                failed = 0 if is_stored else failed + 1
+        except NoSuchContext:  # it was removed meanwhile
+            continue
+    boards = (SummaryBoard(storage, *found).read() for found in pending_boards(storage))
+    waiting = sum(not record.summary for board in boards for record in board.values())
+    return SummaryReport(stored=stored, waiting=waiting, errors=tuple(errors))
