@@ -88,3 +88,18 @@ def test_after_a_block_the_last_words_of_the_user_are_open_again(way: str) -> No
     assert ctx.render().openai() == view.openai()
     assert [message.text[:8] for message in ctx.messages()][1:4] == ["Question", "Answer 0", "Question"]
     assert ctx.check() == []
+
+
+def test_the_last_question_is_shown_again_though_a_fold_would_save_little() -> None:
+    config = quire.CompressionConfig(threshold=300, target_tokens=150)
+    ctx = quire.open("memory:", budget=700, compression=config, counter=quire.EstimateCounter())
+    question = "The first question. " + "word " * 200
+    ctx.user(question)
+    ctx.assistant("An answer.")
+    with ctx.temporary():
+        ctx.user("A second question. " + "word " * 60)
+        ctx.assistant("Another answer.")
+        ctx.user("A third question. " + "word " * 60)
+        assert question not in [message.text for message in ctx.render().messages]
+    assert question in [message.text for message in ctx.render().messages]
+    assert ctx.check() == []

@@ -109,6 +109,7 @@ class BudgetFitter:
             if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
                 self._expect_changes()
+                self._bring_back_last_turn()
                 self.is_discarded = True
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
