@@ -35,6 +35,7 @@ NAMES = [
     "InvalidOperation",
     "InvalidValue",
     "IrreducibleFloor",
+    "LeaseLost",
     "Library",
     "Lifecycle",
     "MemoryStorage",
@@ -42,6 +43,7 @@ NAMES = [
     "NoSuchContext",
     "NoSuchPage",
     "NoSuchSegment",
+    "OutcomeUnknown",
     "Page",
     "PageIndex",
     "Permission",
@@ -82,8 +84,7 @@ NAMES_OF_MODULES = {
     "quire.formats": "LogFile LoggedConversation SkippedRecord format_session read_log",
     "quire.conversation": "Cleanup Finding ImportReport Item MarkMap Messages Modification",
     "quire.errors": (
-        "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled OutcomeUnknown ReadOnly "
-        "UnknownOption Wording"
+        "Hint NewerFormat NoSuchAction NoSuchApp NoSuchWindow NotInstalled ReadOnly UnknownOption Wording"
     ),
     "quire.maintenance.backup": "Backup",
     "quire.maintenance.context_usage": "ContextInfo ContextUsage",

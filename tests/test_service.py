@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,7 @@ from tests.strict_provider.requests import State
 from tests.strict_provider.server import StrictProvider
 
 pytest.importorskip("openai")
-from service import load
+from service import app, load
 
 from tests.marks import broad
 from tests.service_workers import BUDGET, IN_FLIGHT, USERS, WORKERS, Workers, answer, count_losses
@@ -85,3 +86,16 @@ def test_a_repeated_request_gets_the_same_answer_and_a_wrong_one_changes_nothing
         workers.stop()
     with quire.open(store, "ada", create=False) as ctx:
         assert [message.role for message in ctx.messages()] == ["system", "user", "assistant", "tool", "assistant"]
+
+
+@pytest.mark.parametrize(("error", "retry"), [(quire.Busy("busy"), True), (quire.QuotaExceeded("no"), False)])
+def test_an_error_is_an_event_that_says_if_a_retry_may_help(error: quire.QuireError, retry: bool) -> None:
+    async def fail() -> AsyncIterator[str]:
+        yield "So far "
+        raise error
+
+    async def collect() -> list[str]:
+        return [event async for event in app.events(fail())]
+
+    (_, last) = asyncio.run(collect())
+    assert json.loads(last.split("data: ")[1]) == {"code": error.code, "error": str(error), "retry": retry}

@@ -26,9 +26,11 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.errors import InvalidOperation as InvalidOperation
     from quire.errors import InvalidValue as InvalidValue
     from quire.errors import IrreducibleFloor as IrreducibleFloor
+    from quire.errors import LeaseLost as LeaseLost
     from quire.errors import NoSuchContext as NoSuchContext
     from quire.errors import NoSuchPage as NoSuchPage
     from quire.errors import NoSuchSegment as NoSuchSegment
+    from quire.errors import OutcomeUnknown as OutcomeUnknown
     from quire.errors import PermissionDenied as PermissionDenied
     from quire.errors import QuireError as QuireError
     from quire.errors import QuotaExceeded as QuotaExceeded
@@ -84,8 +86,8 @@ _NAMES_BY_MODULE = {
     "quire.context": "Context",
     "quire.conversation": "Conversation",
     "quire.errors": (
-        "Busy Conflict Corrupt InvalidOperation InvalidValue IrreducibleFloor NoSuchContext NoSuchPage "
-        "NoSuchSegment PermissionDenied QuireError QuotaExceeded StorageClosed StorageFailure"
+        "Busy Conflict Corrupt InvalidOperation InvalidValue IrreducibleFloor LeaseLost NoSuchContext NoSuchPage "
+        "NoSuchSegment OutcomeUnknown PermissionDenied QuireError QuotaExceeded StorageClosed StorageFailure"
     ),
     "quire.library": "Library",
     "quire.maintenance.backup": "backup",

@@ -124,7 +124,11 @@ class Block:
             manager.__enter__()
             return manager
 
-        self._manager = await self._calls.finish(enter, undo=lambda manager: manager.__exit__(None, None, None))
+        def leave(manager: AbstractContextManager[Any]) -> None:
+            cancelled = asyncio.CancelledError()
+            manager.__exit__(type(cancelled), cancelled, None)  # a turn must not count as finished
+
+        self._manager = await self._calls.finish(enter, undo=leave)
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._calls.finish(lambda: self._manager.__exit__(*error))

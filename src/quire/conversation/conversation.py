@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -372,8 +372,10 @@ class Conversation:
         written in the block, such as notes, stay.
         """
         block = Temporary(self._engine, self.actor)
+        turn = self._engine.turn
         try:
-            yield
+            with nullcontext() if turn is None else turn.without_key():
+                yield
         except BaseException as error:
             try:
                 block.end()

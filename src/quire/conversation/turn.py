@@ -16,8 +16,18 @@ from quire.core.lease import Lease, acquire, renewer
 from quire.core.plan import Plan
 from quire.core.records import LAST_TURN, decode_head
 from quire.core.state import State
-from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, LeaseLost, QuireError, short_repr
+from quire.errors import (
+    Conflict,
+    Hint,
+    InvalidOperation,
+    InvalidValue,
+    LeaseLost,
+    NoSuchContext,
+    QuireError,
+    short_repr,
+)
 from quire.model.text import check_one_line
+from quire.storage.base import Head
 from quire.storage.overlay import OverlayStorage
 from quire.system.rules import check_bool
 from quire.system.undo import take_back
@@ -51,6 +61,23 @@ class Turn:
         if self._lost:
             raise lease_lost(state.context)
         return self._lease.number
+
+    def check_lease(self, head: Head | None) -> None:
+        """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
+        if self.is_current and head is not None and decode_head(head.value).turn > self._lease.number:
+            self._lost = True
+            raise lease_lost(self._engine.state.context)
+
+    @contextmanager
+    def without_key(self) -> Iterator[None]:
+        """Run a block of the turn without its key: its messages get no ids, because they do not stay."""
+        key, added = self.key, self.added
+        if self.is_current:
+            self.key = ""
+        try:
+            yield
+        finally:
+            self.key, self.added = key, added
 
     @property
     def is_current(self) -> bool:
@@ -113,19 +140,21 @@ def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object
             engine.refresh()
             engine.turn = turn
         _settle(engine, actor, lease)
-        turn.state = _state_of(engine, lease, label)
+        turn.state, known = _state_of(engine, lease, label)
         yield turn
     except BaseException as error:
         _end_failed(engine, actor, turn, lease, error, keep=keep)
         raise
     else:
         try:
-            lease.release(key=label, finished=True, added=turn.added)
+            lease.release(key=label, finished=True, added=max(turn.added, known))
         except Conflict:
-            raise lease_lost(context) from None
+            raise engine.state.deletion_error() or lease_lost(context) from None
     finally:
         renewer.remove(lease)
-        engine.turn = None
+        with engine.lock:
+            if engine.turn is turn:  # another thread may have begun a turn with this handle after the release
+                engine.turn = None
 
 
 def _end_failed(engine: Engine, actor: str, turn: Turn, lease: Lease, error: BaseException, *, keep: bool) -> None:
@@ -135,6 +164,8 @@ def _end_failed(engine: Engine, actor: str, turn: Turn, lease: Lease, error: Bas
             _revert_turns(engine, actor, [(lease.number, lease.before)], fences=False)
         finished = False if keep and turn.key else None
         lease.release(key=turn.key if keep else "", finished=finished, added=turn.added)
+    except NoSuchContext:
+        return  # the entries are gone with the context
     except LeaseLost:
         error.add_note("Another worker took over this turn; it takes the entries back.")
     except QuireError as second:
@@ -166,21 +197,26 @@ def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_
         plan.put_note(LAST_TURN)
 
 
-def _state_of(engine: Engine, lease: Lease, key: str) -> TurnState:
-    """Return the state of a key. A turn counts only while its messages are in the conversation."""
-    known = lease.state_of(key) if key else None
-    if known is None:
-        return "new"
-    finished, added = known
+def _state_of(engine: Engine, lease: Lease, key: str) -> tuple[TurnState, int]:
+    """Return the state of a key, and how many messages its turn added.
+
+    A turn counts only while its messages are in the conversation.
+    """
+    if not key:
+        return "new", 0
+    finished, added = lease.state_of(key) or (False, 0)  # a fork has the ids of a turn, but not its state
     counts = engine.read(lambda state: find_message(state, f"{key}#1") is not None)
     if finished and (counts or not added):
-        return "finished"
-    return "unfinished" if counts else "new"
+        return "finished", added
+    return ("unfinished", added) if counts else ("new", 0)
 
 
 def check_id(value: object, argument: str = "id") -> str:
     """Return an id of a message or the key of a turn. Raises `InvalidValue`."""
-    return check_one_line(value, argument, MAX_ID, empty=False)
+    line = check_one_line(value, argument, MAX_ID, empty=False)
+    if line != value:  # without its line breaks it could be another id
+        raise InvalidValue(f"{short_repr(value)} contains a line break.", argument=argument)
+    return line
 
 
 def _check_wait(wait: object) -> float:

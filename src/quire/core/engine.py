@@ -46,7 +46,7 @@ from quire.errors import (
     short_repr,
 )
 from quire.model.tokens import TokenCounter
-from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Put, Storage, Write
+from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Head, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
 
 if TYPE_CHECKING:  # imported when it is used
@@ -75,6 +75,12 @@ class ActiveTurn(Protocol):
 
     def number_in(self, state: State) -> int:
         """Return the number of the turn for a commit; 0 for one that is not of this turn. Raises `LeaseLost`."""
+
+    def check_lease(self, head: Head | None) -> None:
+        """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
+
+    def without_key(self) -> AbstractContextManager[None]:
+        """Return a block of the turn in which messages get no ids."""
 
 
 class Engine:
@@ -344,11 +350,14 @@ class Engine:
         try:
             write(context, *given)
         except Conflict:
-            deleted = None
+            deleted = head = None
             with suppress(Exception):  # the conflict is raised even if its reason cannot be read
                 deleted = self.state.deletion_error()
+                head = storage.head(context) if self.turn is not None and not deleted else None
             if deleted:
                 raise deleted from None
+            if self.turn is not None and context == self.state.context:
+                self.turn.check_lease(head)
             raise
         except (Busy, StorageClosed, InvalidOperation):  # refused before anything was sent
             raise
