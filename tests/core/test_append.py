@@ -14,7 +14,6 @@ from quire import IrreducibleFloor, QuireError, ToolCall
 from quire.core import append, engine
 from quire.core.engine import Engine
 from quire.storage.base import FAMILIES, Storage
-from quire.system import tree
 from tests.view.states import Walk
 
 SEED = int(os.environ.get("QUIRE_SEED", "9100"))
@@ -30,22 +29,21 @@ def records_of(storage: Storage) -> list[Any]:
 
 
 def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool) -> tuple[list[Any], int]:
-    """Return all records and views of a walk, and the number of pages that were appended without a plan."""
+    """Return all records and views of a walk, and the number of commits without a plan."""
     appended = 0
-    find_end = append.find_end
+    needs_plan, store = append._needs_plan, append._store
 
-    def find_or_plan(*given: Any) -> append.FolderEnd | None:
+    def count_and_store(*given: Any, **fields: Any) -> None:
         nonlocal appended
-        end = None if plans else find_end(*given)
-        appended += end is not None
-        return end
+        appended += 1
+        store(*given, **fields)
 
     with monkeypatch.context() as patch:
         clock, chance = count(1_700_000_000_000), Random(number)
         patch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
         patch.setattr(engine, "urandom", chance.randbytes)
-        patch.setattr(append, "find_end", find_or_plan)
-        patch.setattr(tree, "find_end", find_or_plan)
+        patch.setattr(append, "_needs_plan", lambda engine: plans or needs_plan(engine))
+        patch.setattr(append, "_store", count_and_store)
         walk = Walk(number)
         found: list[Any] = []
         for _ in range(STEPS):
@@ -55,6 +53,7 @@ def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool) -> tu
                 walk.ctx.pages.create_detail_page("Note", walk.text(3), walk.text(), folder, meta={"n": 1})
             with suppress(IrreducibleFloor):
                 found.append(walk.ctx.render(**walk.options()).openai())
+        walk.ctx.refresh()  # another handle may have written last
         return [*found, walk.ctx.pages.marshal(), records_of(walk.storage)], appended
 
 
@@ -85,9 +84,11 @@ def test_a_page_at_the_end_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     ctx.render()
     ctx.assistant("Fine.")
     ctx.pages.create_detail_page("Note", "", "A text.", "usr")
-    ctx.assistant(tool_calls=[ToolCall("c1", "look")])
+    ctx.assistant(tool_calls=[ToolCall("c1", "look"), ToolCall("c2", "look")])
+    ctx.tool_result("c2", "Two.")
+    ctx.tool_result("c1", "One.")
+    ctx.assistant("I looked.")
     monkeypatch.undo()
-    ctx.tool_result("c1", "Nothing.")
     texts = [message.text for message in ctx.messages()]
-    assert texts == ["Hello", "Hello!", "How are you?", "Fine.", "", "Nothing."]
+    assert texts == ["Hello", "Hello!", "How are you?", "Fine.", "", "Two.", "One.", "I looked."]
     assert ctx.check() == []

@@ -1,8 +1,11 @@
-"""Append: commit one new page at the end of a folder without a plan. These are the most frequent commits by far.
+"""Append: commit a new page at the end of a folder, or a result of the newest exchange, without a plan.
 
-A plan gives the same records. It is needed if anything changes beside the new page, the journal and the head.
+These are the most frequent commits by far. A plan gives the same records. It is needed if anything changes beside the
+page, the journal and the head.
 """
 
+from collections.abc import Mapping
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
@@ -26,15 +29,17 @@ from quire.core.records import (
     Touched,
     call_keys,
     encode_body,
+    encode_page,
     encode_record,
     head_stamp,
     page_key,
+    page_number,
     segment_number,
 )
 from quire.model.messages import Message, count_message_tokens
-from quire.model.pages import MAX_NUMBER
+from quire.model.pages import MAX_NUMBER, Mark
 from quire.model.text import is_spelled
-from quire.storage.base import BODY, CALL, MESSAGE, Put, Write
+from quire.storage.base import BODY, CALL, MESSAGE, PAGE, Patch, Put, Write
 
 
 class FolderEnd(Struct, frozen=True, gc=False):
@@ -52,15 +57,7 @@ def find_end(engine: Engine, actor: str, folder: int) -> FolderEnd | None:
     """Return the end of a folder, or None if a new page there needs a plan. The caller holds the lock."""
     state = engine.current()
     head = state.head
-    if (
-        head.tally_of != folder
-        or head.deferred_count
-        or head.counts is None
-        or head.format != FORMAT
-        or actor not in head.actors
-        or engine.turn is not None
-        or engine.redaction is not None
-    ):
+    if head.tally_of != folder or actor not in head.actors or _needs_plan(engine):
         return None
     rank, number = rank_after(state.folder(folder).last), state.counters[segment_number(folder)].next
     if rank is None or number > MAX_NUMBER:
@@ -69,11 +66,25 @@ def find_end(engine: Engine, actor: str, folder: int) -> FolderEnd | None:
     return FolderEnd(folder, rank, key, engine.now(), state.version + 1, head.actors.index(actor))
 
 
+def _needs_plan(engine: Engine) -> bool:
+    """Return whether the state of the context or of the handle makes every commit need a plan."""
+    head = engine.state.head
+    return bool(
+        head.deferred_count
+        or head.counts is None
+        or head.format != FORMAT
+        or engine.turn is not None
+        or engine.redaction is not None
+    )
+
+
 def append_message(engine: Engine, actor: str, operation: str, message: Message, sent: SentView | None) -> int | None:
-    """Commit a message with a page of its own, and return its index; None if it needs a plan.
+    """Commit a message with a page of its own or a result, and return its index; None if it needs a plan.
 
     The caller holds the lock.
     """
+    if message.role == "tool":
+        return _append_result(engine, actor, operation, message)
     state = engine.current()
     conversation = state.conversation()
     if (
@@ -110,6 +121,47 @@ def append_text(engine: Engine, actor: str, operation: str, end: FolderEnd, head
     _append(engine, actor, operation, end, header, writes, {})
 
 
+def _append_result(engine: Engine, actor: str, operation: str, message: Message) -> int | None:
+    """Commit the result of a call of the newest exchange, and return its index; None if it needs a plan."""
+    state = engine.current()
+    key = state.waiting_exchange()
+    if key is None or message.at is not None or _needs_plan(engine):
+        return None
+    segment, call_id, page = segment_number(key), message.tool_call_id or "", state.page(key)
+    if (
+        state.counters[segment].next != page_number(key) + 1
+        or not isinstance(page, PageRecord)
+        or call_id not in page.header.pending
+        or page.header.line_tokens
+        or page.header.mark is not Mark.NONE
+        or state.layout(segment) is not None
+    ):
+        return None
+    old, number = page.header, state.next_message
+    index = state.message_index(number)
+    pending, now, seq = list(old.pending), engine.now(), state.version + 1
+    pending.remove(call_id)
+    header = replace(
+        old,
+        numbers=(*old.numbers, number),
+        messages=old.messages + 1,
+        pending=tuple(pending),
+        tokens=old.tokens + count_message_tokens(message, engine.count),
+        seq=seq,
+        age=max(0, now - old.created),
+    )
+    record = MessageRecord(key, seq, message)
+    value = encode_record(number, record, state.mark)
+    place, changed = (page.group, page.rank), PageRecord(key, page.parent, page.rank, header)
+    writes: list[Write] = [
+        Patch(PAGE, key, encode_page(key, header, *place, state.mark)),
+        Put(MESSAGE, number, value, is_new=True),
+    ]
+    touched = Touched(PAGE_CODE, key, encode_page(key, old, *place, state.mark), *place)
+    _store(engine, actor, operation, now, touched, writes, changed, {}, {number: (record, len(value))})
+    return index
+
+
 def _append(
     engine: Engine,
     actor: str,
@@ -120,23 +172,51 @@ def _append(
     messages: dict[int, tuple[MessageRecord, int]],
 ) -> None:
     state, folder = engine.state, end.folder
-    head, segment, counts = state.head, segment_number(folder), state.counts()
+    segment, counts = segment_number(folder), state.counts()
     page = PageRecord(end.key, folder, end.rank, header)
     tally = state.folder(folder).tally.plus(1, crc32(end.rank))
     counters, pages = list(state.counters), list(counts.pages)
     counters[segment] = Counter(counters[segment].segment, counters[segment].next + 1)
     pages[segment] += 1
-    new_head = replace(
-        head,
-        updated=end.now,
-        next_body=head.next_body + bool(header.body),
+    writes.insert(0, put_page(page, state.mark))
+    _store(
+        engine,
+        actor,
+        operation,
+        end.now,
+        Touched(PAGE_CODE, end.key),
+        writes,
+        page,
+        {folder: Folder(tally, end.rank)},
+        messages,
+        next_body=state.head.next_body + bool(header.body),
         counters=tuple(counters),
         tally=tally.pack(),
-        next_message=head.next_message + len(messages),
-        budget=engine.next_budget,
         counts=Counts(counts.first_entry, tuple(pages), counts.pins, counts.notes, counts.checkpoints),
-        stamp=head_stamp(state.context, end.seq),
     )
-    entry = EntryRecord(end.now, actor, operation, engine.next_commit_id(), (Touched(PAGE_CODE, end.key),))
-    writes.insert(0, put_page(page, state.mark))
-    engine.store(entry, new_head, writes, state.mark, {end.key: page}, {folder: Folder(tally, end.rank)}, messages)
+
+
+def _store(
+    engine: Engine,
+    actor: str,
+    operation: str,
+    now: int,
+    touched: Touched,
+    writes: list[Write],
+    page: PageRecord,
+    folders: Mapping[int, Folder],
+    messages: dict[int, tuple[MessageRecord, int]],
+    **head_fields: Any,
+) -> None:
+    """Commit one page as one journal entry."""
+    state = engine.state
+    head = replace(
+        state.head,
+        updated=now,
+        next_message=state.head.next_message + len(messages),
+        budget=engine.next_budget,
+        stamp=head_stamp(state.context, state.version + 1),
+        **head_fields,
+    )
+    entry = EntryRecord(now, actor, operation, engine.next_commit_id(), (touched,))
+    engine.store(entry, head, writes, state.mark, {page.key: page}, folders, messages)

@@ -363,8 +363,8 @@ class State(Reader):
         """Update the open exchange after a page of the conversation changed."""
         if not isinstance(page, PageRecord) or page.is_cold:
             self._waiting = _UNKNOWN
-        elif page.key == self._waiting and not page.header.pending:
-            self._waiting = None
+        elif page.key == self._waiting:
+            self._waiting = page.key if page.header.pending and not page.header.closed else None
         elif page.header.pending:
             folder = self._folders.get(page.parent or 0)
             newest = folder is not None and folder.last == page.rank and page.header.born == version
