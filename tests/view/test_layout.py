@@ -291,3 +291,86 @@ def test_a_pinned_window_is_shown_only_as_a_window() -> None:
     assert any(entry.actor == "renderer" for entry in ctx.history())
     shown = [page.index for part in view.parts if part.kind == "segment" for page in part.pages]
     assert not [index for index in shown if index.startswith("win-")]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7])
+def test_a_capacity_below_one_line_shows_nothing(capacity: int) -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    ctx.pages.update_segment("mem", max_capacity=capacity)
+    add_notes(ctx, 3)
+    ctx.user("Hello")
+    assert "segment" not in check_view(ctx, 4_000).by_kind()
+
+
+def shown_of(view: quire.View, segment: str) -> int:
+    return sum(part.tokens for part in view.parts if part.pages and part.pages[0].index.startswith(f"{segment}-"))
+
+
+def test_a_lower_capacity_holds_from_the_next_view_on() -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    add_notes(ctx, 20)
+    for turn in range(60):
+        ctx.user(f"Question {turn}: " + "word " * 100)
+        view = check_view(ctx, 4_000)
+    assert shown_of(view, "mem") > 150
+    ctx.pages.update_segment("mem", max_capacity=150)
+    assert 0 < shown_of(check_view(ctx, 4_000), "mem") <= 150
+
+
+def test_a_larger_budget_opens_no_more_than_the_capacity_of_the_conversation() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    ctx.pages.update_segment("usr", max_capacity=900)
+    for turn in range(30):
+        ctx.user(f"Question {turn}: " + "word " * 50)
+        check_view(ctx, 2_000)
+    ctx.budget = 12_000
+    folded = ctx.seq
+    assert shown_of(check_view(ctx, 12_000), "usr") <= 900
+    assert shown_of(ctx.render(max_tokens=20_000), "usr") <= 900
+    check_view(ctx, 12_000)
+    assert ctx.seq - folded <= 1  # nothing is opened that the next view folds again
+
+
+def test_an_opened_page_counts_for_the_capacity_of_the_conversation() -> None:
+    ctx = quire.open("memory:", budget=12_000)
+    ctx.pages.update_segment("usr", max_capacity=1_000)
+    for turn in range(20):
+        ctx.user(f"Question {turn}: " + "word " * (600 if turn == 2 else 120))
+        check_view(ctx, 12_000)
+    assert ctx.tools.call("expand_details", {"page": "usr-3"}).startswith(
+        "InvalidOperation: Cannot open 'usr-3': it takes"
+    )
+    assert ctx.why("usr-3").call == "detail('usr-3') reads all of it"
+    for number in (1, 2, 4, 5, 6, 7, 8):
+        ctx.tools.call("expand_details", {"page": f"usr-{number}"})
+        assert shown_of(check_view(ctx, 12_000), "usr") <= 1_000
+
+
+FORMS = ("new", "hidden by the agent", "opened by the agent")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("turns", [1, 30])
+def test_a_segment_that_becomes_private_leaves_the_view(form: str, turns: int) -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.pages.add_segment(quire.Segment(id="docs", name="Vault"))
+    ctx.pages.create_detail_page("Card", "", "The code is 4711.", "docs-0")
+    if form == "opened by the agent":
+        ctx.pages.hide("docs-0")
+    for _ in range(turns):
+        ctx.user("word " * 60)
+        ctx.render()
+    if form == "new":
+        ctx.pages.create_detail_page("Other card", "", "The code is 4712.", "docs-0")
+    else:
+        ctx.tools.call("hide_details" if form == "hidden by the agent" else "expand_details", {"page": "docs-0"})
+    assert "The code is" in str(check_view(ctx, 1_500).openai())
+    ctx.pages.update_segment("docs", name="Safe")
+    view = check_view(ctx, 1_500)
+    assert quire.open(ctx.pages.storage).render(preview=True).openai() == view.openai()
+    ctx.pages.set_segment_permission("docs", quire.Permission.PRIVATE)
+    ctx.pages.create_detail_page("Third card", "", "The code is 4713.", "docs-0")
+    view = check_view(ctx, 1_500)
+    assert "The code is" not in str(view.openai())
+    assert "Safe" not in str(view.openai())
+    assert quire.open(ctx.pages.storage).render(preview=True).openai() == view.openai()

@@ -30,8 +30,7 @@ from quire.search.page_text import CLOSE, OPEN
 from quire.system.journal import page_before, stored_entry
 from quire.system.tree import to_page
 from quire.view.deferred import DeferredReader
-from quire.view.opened import opened_tokens
-from quire.view.options import OPENED_SHARE
+from quire.view.opened import opened_room, opened_tokens
 from quire.view.sheets import SPAN, Run, Sheets, clip_line, draw_run, fit_run_line, read_span
 
 _DEFAULT_TOKENS = 1_000
@@ -98,17 +97,18 @@ def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequ
         return  # a window is shown in the tail, which has its own limits
     tokens = sum(page.header.tokens for page in originals)
     tokens = tokens or opened_tokens(DeferredReader(state, state.deferred_changes()), page, budget)
-    if tokens <= budget * OPENED_SHARE:
+    if tokens <= opened_room(state, page.key, budget):
         return
-    index = state.index(page.key)
+    index, segment = state.index(page.key), state.segment(segment_number(page.key))
+    capacity = segment.max_capacity if segment is not None else 0
+    room = f"its segment has {capacity:,}" if 0 < capacity < budget else f"your window has {budget:,}"
     if header.folder:
         raise InvalidOperation(
-            f"Cannot open {index!r}: its pages take {tokens:,} tokens{' and more' if tokens > budget else ''}, your"
-            f" window has {budget:,}.",
+            f"Cannot open {index!r}: its pages take {tokens:,} tokens{' and more' if tokens > budget else ''}, {room}.",
             Hint("children", index, purpose="to list them, and open the ones you need"),
         )
     raise InvalidOperation(
-        f"Cannot open {index!r}: it takes {tokens:,} tokens, your window has {budget:,}.",
+        f"Cannot open {index!r}: it takes {tokens:,} tokens, {room}.",
         Hint("read_page", index, arguments="start=0, length=4000", purpose="to read it in parts"),
     )
 

@@ -20,7 +20,7 @@ from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, Segm
 from quire.system.lifecycle import stored_window
 from quire.view.cost import Usage
 from quire.view.draw import shown_pages
-from quire.view.opened import opened_tokens
+from quire.view.opened import opened_room, opened_tokens
 from quire.view.options import OPENED_SHARE
 from quire.view.parts import RecalledPage, ShownPage, ViewPart, tokens_by_kind
 from quire.view.sheets import SPAN
@@ -184,7 +184,7 @@ def _is_laid_out(state: State, page: PageRecord) -> bool:
 
 def _call_to_open(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> str:
     """Return the call that shows a page whole, or the one that reads it if it is too large for the view."""
-    index, most = state.index(page.key), int(OPENED_SHARE * budget)
+    index, most = state.index(page.key), opened_room(state, page.key, budget)
     if not page.header.folder and _is_laid_out(state, page):
         room = _layout_room(state, page, parts, budget)
         return f"expand({index!r})" if page.header.tokens <= room else _call_to_pin(state, page, budget)

@@ -86,7 +86,10 @@ class _SegmentPlan:
 
     def __init__(self, number: int, capacity: int, part: int) -> None:
         self.number = number
-        self.capacity = capacity // part
+        self.most = capacity
+        """The capacity of the segment; 0: none."""
+        self.capacity = max(1, capacity // part) if capacity else 0
+        """The part of it that this attempt may use."""
         self.part = part
         self.whole: dict[int, PageRecord] = {}
         self.paths: dict[int, list[Slot]] = {}
@@ -125,7 +128,7 @@ class LayoutPlanner:
         over = self._choose_whole(segments, rooms) - parts.keys()
         self.used = self.used._replace(lines=self._plan_lines(segments, rooms.lines))
         for segment in segments:
-            number, most = segment.number, segment.capacity * segment.part
+            number, most = segment.number, segment.most
             plan.layouts[number] = layout = self._record(segment)
             part = draw_segment(plan, self._builder, number)
             tokens = part.tokens if part else 0
@@ -141,7 +144,9 @@ class LayoutPlanner:
     def _keep_equal(self, number: int) -> None:
         """Write no layout that is equal to the stored one but for the entry that decided it."""
         old, new = self._plan.state.layout(number), self._plan.layouts[number]
-        if old is not None and new is not None and replace(new, seq=old.seq) == old:
+        segment = self._plan.segment(number)
+        is_later = old is not None and segment is not None and segment.seq > old.seq  # than the layout
+        if old is not None and new is not None and not is_later and replace(new, seq=old.seq) == old:
             del self._plan.layouts[number]
 
     # Whole pages

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from quire.core.entries import read_entry
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import LAST_FOLD, PageRecord, page_key
+from quire.core.records import LAST_FOLD, PageRecord, page_key, segment_number
 from quire.model.pages import Lifecycle, Visibility
 from quire.view.draw import shown_pages
 from quire.view.options import OPENED_SHARE
@@ -34,7 +34,7 @@ def find_opened(plan: Plan, budget: int) -> OpenedPages:
     found = sorted(_opened_below(plan, page_key(conversation, 0), last.seq, {}), key=lambda page: -page.header.seq)
     pages: set[int] = set()
     above: set[int] = set()
-    left = int(budget * OPENED_SHARE)
+    left = opened_room(plan, page_key(conversation, 0), budget)
     for page in found:
         tokens = opened_tokens(plan, page, left)
         if tokens <= left:
@@ -61,6 +61,12 @@ def _operation(plan: Plan, seq: int, known: dict[int, str]) -> str:
         entry = read_entry(plan.state, seq)
         known[seq] = "" if entry is None else entry.operation
     return known[seq]
+
+
+def opened_room(reader: Reader, key: int, budget: int) -> int:
+    """Return the tokens that opened pages may take: a share of the budget or of the capacity of their segment."""
+    segment = reader.segment(segment_number(key))
+    return int(OPENED_SHARE * min(budget, (segment and segment.max_capacity) or budget))
 
 
 def opened_tokens(reader: Reader, page: PageRecord, most: int) -> int:

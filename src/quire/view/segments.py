@@ -189,6 +189,8 @@ def new_pages(state: State, reader: Reader, number: int) -> list[PageRecord]:
     layout = state.layout(number)
     if layout is None or state.counters[number].next <= layout.next:
         return []
+    if all(number != drawn for drawn, _ in drawn_segments(reader)):  # it has become PRIVATE since its layout
+        return []
     pages = (reader.page(page.key) for page in state.segment_pages(number, layout.next))
     shown = [page for page in pages if isinstance(page, PageRecord) and _is_shown(reader, page)]
     return sorted(shown, key=lambda page: (_entry(page, layout), page.key))

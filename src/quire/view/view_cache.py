@@ -12,6 +12,7 @@ from quire.core.records import (
     DeferredChange,
     Gone,
     PageRecord,
+    SegmentRecord,
     page_key,
     page_number,
     segment_number,
@@ -172,11 +173,13 @@ class ViewCache:
         talk = [key for key in keys if segment_number(key) == conversation]
         elsewhere = []
         if len(talk) < len(keys):
-            others = (key for key in keys if segment_number(key) != conversation and key not in anchors)
-            elsewhere = [key for key in others if not _is_window(state.page(key))]
-        fresh = {segment_number(key) for key in elsewhere if self._is_new(key)}
-        for number in fresh:
-            self._new[number] = new_pages(state, reader, number)
+            others = (key for key in keys if segment_number(key) != conversation and not _is_window(state.page(key)))
+            elsewhere = [key for key in others if key not in anchors or not page_number(key)]  # a root: its segment too
+        fresh = False  # whether new pages of a developer, or the names and permissions of their segments, changed
+        for number in self._layouts.keys() & {segment_number(key) for key in elsewhere}:
+            found = new_pages(state, reader, number)
+            if found != self._new.get(number, []) or (found and page_key(number, 0) in elsewhere):
+                self._new[number], fresh = found, True
         known = {segment_number(key) for key in elsewhere if not self._is_new(key)}
         if known:
             self._draw_fixed(reader, state.version, most, known)
@@ -306,29 +309,31 @@ class ViewCache:
         )
         for number, segment in state.live_segments():
             if segment.max_capacity and not self.is_over_capacity:
-                self.is_over_capacity = self._exceeds_capacity(state, number, segment.max_capacity)
+                self.is_over_capacity = self._exceeds_capacity(state, number, segment)
 
     def _may_extend(self, state: State) -> bool:
         """Return whether the next messages can be added by `extend`."""
         others = (self._preludes, self._thinking, self._anchors, self.exceeds, self.is_over_capacity)
         return not any(others) and not any(segment.max_capacity for _, segment in state.live_segments())
 
-    def _exceeds_capacity(self, state: State, number: int, capacity: int) -> bool:
+    def _exceeds_capacity(self, state: State, number: int, segment: SegmentRecord) -> bool:
         """Return whether a segment shows more than its capacity and could show less."""
+        capacity = segment.max_capacity
         quoted = [node.part for node in self.nodes if not node.pages and node.part.kind not in PRELUDE_KINDS]
         inside = [part for part in (*self.segments, *quoted) if _segment_of(part) == number]
         if number != state.conversation():
             layout = self._layouts.get(number)
             if layout is not None and layout.gathered:  # the one line of several segments counts for none of them
                 inside = [part for part in inside if page_number(part.pages[0].key)]
-            return total_tokens(inside) > max(capacity, layout.tokens if layout else 0)
+            is_least = layout is not None and layout.seq > segment.seq  # it was made for this capacity
+            return total_tokens(inside) > max(capacity, layout.tokens if layout is not None and is_least else 0)
         own = [node for node in self.nodes if node.pages]
         if sum(node.part.tokens for node in own) + total_tokens(inside) <= capacity:
             return False
         shown = [node.pages[0] for node in own if node.part.kind != "folded"]
         last_user = next((page.key for page in reversed(shown) if page.header.form is Form.USER), None)
         exempt = {last_user, state.waiting_exchange(), *(page.key for page in shown[-1:])}
-        return any(page.key not in exempt and not page.header.pinned for page in shown)
+        return bool(inside) or any(page.key not in exempt and not page.header.pinned for page in shown)
 
     def _draw_conversation(self, reader: Reader, committed: int) -> None:
         if self._version < 0:  # a plan is drawn again

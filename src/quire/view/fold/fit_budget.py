@@ -119,10 +119,14 @@ class BudgetFitter:
     def open_to(self, tokens: int) -> int:
         """Plan to open the newest folded exchanges until the view has about so many tokens; return its tokens then."""
         room = tokens - self.total()
+        if self._capacity:
+            most = self._capacity if self.plan.is_preview else self._capacity // 2
+            room = min(room, most - self._cache.conversation_tokens)
         if room > 0 and self._config.sliding_window is None:
             head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
             Unfolding(self.plan, room, count=self._builder.measure, head=head).open_newest(self._row())
             self._expect_changes()
+            self._limit_conversation()
         return self._press()
 
     def has_effect(self, before: ViewCache) -> bool:
