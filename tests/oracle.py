@@ -298,7 +298,7 @@ class Model(Kept):
             self._keeps_pins_and_conversation(present, conversation)
 
     def _standing(self, record: tuple[str, str], wanted: int) -> int:
-        """Return the entry that last changed a record. For undos, pins and permissions, return the one before them."""
+        """Return the entry that last changed a record. For undos, and for what no undo reverts, return the one before."""
         kind, name = record
         now = self.changed[record]
         found: Record = self.state.page_record(name) if kind == "page" else self.state.segments.get(name)
@@ -337,7 +337,7 @@ class Model(Kept):
         """Give a page its old fields. Return whether its place must be determined."""
         now = self.state.pages.get(old.index)
         if now is not None:
-            old = replace(old, pinned=now.pinned)
+            old = replace(old, pinned=now.pinned, opened=now.opened)
             if now.place == old.place:
                 self._set(old)
                 return False
@@ -445,9 +445,9 @@ class Model(Kept):
 
 
 def _differ_in_security(one: Record, other: Record) -> bool:
-    """Return whether two states of a record differ at most in pin or permission."""
+    """Return whether two states of a record differ at most in what no undo reverts: pin, permission, opening."""
     if isinstance(one, Page) and isinstance(other, Page):
-        return replace(one, pinned=other.pinned) == other
+        return replace(one, pinned=other.pinned, opened=other.opened) == other
     if isinstance(one, Segment) and isinstance(other, Segment):
         return replace(one, permission=other.permission) == other
     return False

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import note
+from hypothesis import given, note, settings
 from hypothesis.stateful import initialize, precondition, rule
 from hypothesis.strategies import SearchStrategy
 
@@ -352,3 +352,28 @@ class PostgresMachine(Machine):
 def test_the_same_trace_gives_the_same_state_in_postgres(request: pytest.FixtureRequest) -> None:
     long = bool(request.config.getoption("--long", default=False))
     run_machine(PostgresMachine, examples=100 if long else 1, steps=60 if long else 25, derandomize=not long)
+
+
+@settings(max_examples=1, derandomize=True, database=None)
+@given(st.none())
+def test_the_opening_of_a_page_is_never_undone(_: None) -> None:
+    """Undo closes the folder that an `expand` opened. The page itself is not changed and can be undone."""
+    machine = Machine()
+    try:
+        machine.begin()
+        model = machine.model
+        machine.step("hide", lambda: model.hide("usr-1"), lambda s: s.hide("usr-1"), "usr-1")
+        machine.step("expand", lambda: model.expand("usr-2"), lambda s: s.expand("usr-2"), "usr-2")
+        opening = model.seq
+        machine.undo(0)
+        machine.undo(0)
+        assert [entry.pages for entry in machine.backends[0].system.history(opening - 1)] == [
+            ("usr-1", "usr-2"),
+            ("usr-1",),
+            ("usr-1",),
+        ]
+        assert model.page("usr-2").opened == opening
+        machine.undo(model.seq - 11)
+        assert "usr-2" in model.state.gone
+    finally:
+        machine.teardown()
