@@ -28,6 +28,9 @@ from tests.model_state import (
 )
 from tests.model_values import Lifecycle, Permission, SegmentType, Visibility
 
+RIGHTS = (Permission.PRIVATE, Permission.READ_ONLY, Permission.READ_WRITE, Permission.SYSTEM_MANAGED)
+"""The permissions, the one with the fewest rights first."""
+
 
 class Model(Kept):
     """The operations of a context on the stored state."""
@@ -298,7 +301,7 @@ class Model(Kept):
             self._keeps_pins_and_conversation(present, conversation)
 
     def _standing(self, record: tuple[str, str], wanted: int) -> int:
-        """Return the entry that last changed a record. For undos, and for what no undo reverts, return the one before."""
+        """Return the entry that last changed a record. Undos, and what no undo reverts, count as the one before."""
         kind, name = record
         now = self.changed[record]
         found: Record = self.state.page_record(name) if kind == "page" else self.state.segments.get(name)
@@ -328,10 +331,13 @@ class Model(Kept):
         now = self.state.segments[name]
         if old is None:
             self.state.segments[name] = replace(now, live=False)
-        elif now.live and old.live:
-            self.state.segments[name] = replace(old, permission=now.permission)
-        else:
-            self.state.segments[name] = old
+            return
+        permission = now.permission
+        if (
+            old.added != now.added and old.live != now.live
+        ):  # two segments with one id: neither gives rights to the other
+            permission = min(old.permission, now.permission, key=RIGHTS.index)
+        self.state.segments[name] = replace(old, permission=permission)
 
     def _revert_page(self, old: Page) -> bool:
         """Give a page its old fields. Return whether its place must be determined."""

@@ -356,7 +356,7 @@ def test_the_same_trace_gives_the_same_state_in_postgres(request: pytest.Fixture
 
 @settings(max_examples=1, derandomize=True, database=None)
 @given(st.none())
-def test_the_opening_of_a_page_is_never_undone(_: None) -> None:
+def test_the_opening_of_a_page_is_never_undone(nothing: None) -> None:
     """Undo closes the folder that an `expand` opened. The page itself is not changed and can be undone."""
     machine = Machine()
     try:

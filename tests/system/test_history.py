@@ -325,6 +325,30 @@ def test_pins_and_permissions_block_no_undo() -> None:
     assert talk.check() == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "restored"),
+    [
+        (Permission.PRIVATE, Permission.READ_WRITE, Permission.PRIVATE),
+        (Permission.READ_ONLY, Permission.SYSTEM_MANAGED, Permission.READ_ONLY),
+        (Permission.READ_WRITE, Permission.PRIVATE, Permission.PRIVATE),
+    ],
+)
+def test_a_restored_segment_does_not_get_the_rights_of_a_later_one(
+    first: Permission, second: Permission, restored: Permission
+) -> None:
+    pages = new_talk().pages
+    pages.add_segment(Segment(id="keys", permission=first))
+    leaf(pages, "secret", "keys-0")
+    pages.remove_segment("keys")
+    removed = pages.seq
+    pages.add_segment(Segment(id="keys", permission=second))
+    pages.undo(pages.seq)
+    pages.undo(removed)
+    assert pages.get_segment("keys").permission is restored
+    assert [page.name for page in pages.children("keys-0")] == ["secret"]
+    assert pages.check() == []
+
+
 def test_a_pin_that_opened_a_page_is_undone_after_it_was_lifted() -> None:
     talk = new_talk()
     note = leaf(talk.pages, "note")

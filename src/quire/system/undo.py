@@ -35,7 +35,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
-from quire.model.pages import Lifecycle, Mark, Visibility
+from quire.model.pages import Lifecycle, Mark, Permission, Visibility
 from quire.model.text import MAX_NAME, check_one_line
 from quire.storage.base import NOTE
 from quire.storage.overlay import OverlayStorage
@@ -554,9 +554,23 @@ def _revert_segment(plan: Plan, touched: Touched) -> None:
     if now is None:
         return
     before = None if touched.before is None else decode_segment(touched.key, touched.before)
-    before = replace(now, gone=True) if before is None else replace(before, permission=now.permission)
+    before = replace(now, gone=True) if before is None else replace(before, permission=_permission(before, now))
     if replace(before, seq=now.seq, updated=now.updated) != now:
         plan.put_segment(touched.key, before)
+
+
+_RIGHTS = (Permission.PRIVATE, Permission.READ_ONLY, Permission.READ_WRITE, Permission.SYSTEM_MANAGED)
+"""The permissions, the one with the fewest rights of an agent first."""
+
+
+def _permission(before: SegmentRecord, now: SegmentRecord) -> Permission:
+    """Return the permission of a restored segment: the present one.
+
+    If it comes back after another segment with its id, or leaves for one, it is the one with fewer rights.
+    """
+    if before.position == now.position or before.gone is now.gone:
+        return now.permission
+    return min(before.permission, now.permission, key=_RIGHTS.index)
 
 
 def _revert_note(plan: Plan, touched: Touched) -> None:
