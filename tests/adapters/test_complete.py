@@ -139,6 +139,13 @@ def test_a_function_that_a_model_cannot_call_is_refused_by_name(
     assert endpoint.requests == []
 
 
+def test_two_functions_with_one_name_are_refused(client: OpenAI) -> None:
+    ctx = quire.open("memory:", budget=4_000)
+    ctx.user("Hello?")
+    with pytest.raises(quire.InvalidValue, match="2 functions with the name 'order_status'"):
+        openai.complete(client, ctx, model=MODEL, tools=[order_status, order_status])
+
+
 @pytest.mark.parametrize("api", ["chat", "responses", "anthropic"])
 def test_a_plain_function_is_a_tool(client: OpenAI, claude: Anthropic, endpoint: StrictProvider, api: str) -> None:
     ctx = quire.open("memory:", budget=4_000)
@@ -160,13 +167,13 @@ def test_a_plain_function_is_a_tool(client: OpenAI, claude: Anthropic, endpoint:
 def test_a_result_is_text_parts_or_json(client: OpenAI, endpoint: StrictProvider) -> None:
     def find_address(name: str) -> list[Address]:
         """Return addresses."""
-        return [Address(name, "89073")]
+        return [Address(name, "89073")] if name == "Ulm" else []
 
     ctx = quire.open("memory:", budget=4_000)
     ctx.user("Where?")
-    calling(endpoint, Call("c1", "find_address", {"name": "Ulm"}))
+    calling(endpoint, Call("c1", "find_address", {"name": "Ulm"}), Call("c2", "find_address", {"name": "Um"}))
     openai.complete(client, ctx, model=MODEL, tools=[find_address])
-    assert results(ctx) == {"c1": '[{"city": "Ulm", "zip": "89073"}]'}
+    assert results(ctx) == {"c1": '[{"city": "Ulm", "zip": "89073"}]', "c2": "[]"}
 
 
 # Errors
@@ -329,6 +336,25 @@ def test_every_function_takes_an_async_context(
     endpoint.script = script
     asyncio.run(work())
     assert asked == 11
+
+
+def test_a_client_of_the_other_kind_is_named(client: OpenAI, endpoint: StrictProvider) -> None:
+    async def ask() -> None:
+        async with AsyncOpenAI(base_url=f"{endpoint.url}/v1", api_key="none") as other:
+            for call in (openai.complete, openai.respond):
+                with pytest.raises(quire.InvalidValue, match="client is an async client"):
+                    call(other, ctx, model=MODEL)  # type: ignore[arg-type]
+            with pytest.raises(quire.InvalidValue, match="client is an async client"):
+                next(openai.stream(other, ctx, model=MODEL))  # type: ignore[arg-type]
+        with pytest.raises(quire.InvalidValue, match="client is a synchronous client"):
+            await openai.acomplete(client, ctx, model=MODEL)  # type: ignore[arg-type]
+        with pytest.raises(quire.InvalidValue, match="client is a synchronous client"):
+            await anext(openai.astream(client, ctx, model=MODEL))  # type: ignore[arg-type]
+
+    with quire.open("memory:") as ctx:
+        ctx.user("Hello")
+        asyncio.run(ask())
+        assert len(ctx.messages()) == 1
 
 
 def test_what_is_no_context_is_named(client: OpenAI) -> None:

@@ -9,6 +9,7 @@ A plain function is a tool: its schema comes from its type hints and its docstri
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
@@ -143,6 +144,7 @@ def _read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
 
 
 Answer = TypeVar("Answer")
+T = TypeVar("T")
 Functions = Mapping[str, Callable[..., Any]]
 Values = dict[str, Any]
 OnError = Literal["raise", "tell"]
@@ -234,6 +236,11 @@ class Turn(Generic[Answer]):
             **{tool.name: tool for tool in listed if isinstance(tool, FunctionTool)},
             **(runs.functions or {}),
         }
+        names = Counter(tool.name for tool in listed if isinstance(tool, FunctionTool))
+        for name in (name for name, times in names.items() if times > 1):
+            raise InvalidValue(
+                f"contains {names[name]} functions with the name {name!r}; rename one.", argument="tools"
+            )
         schemas = [tool.schema if isinstance(tool, FunctionTool) else tool for tool in listed]
         self.schemas = self.own_schemas(self.ctx.tools.only() if self.own is None else self.own, schemas)
         self._options = chosen
@@ -285,7 +292,7 @@ class Turn(Generic[Answer]):
         with self._begin(in_thread=True):
             self._resume()
             while self.settle():
-                self.take(ask(self.request()))
+                self.take(_check_client(ask(self.request()), is_async=False))
         assert self.answer is not None
         return self.answer
 
@@ -294,7 +301,8 @@ class Turn(Generic[Answer]):
         async with self._begin():
             await self.queue.run(self._resume)
             while await self.asettle():
-                await self.queue.run(self.take, await ask(await self.queue.run(self.request)))
+                answer = _check_client(ask(await self.queue.run(self.request)), is_async=True)
+                await self.queue.run(self.take, await answer)
         assert self.answer is not None
         return self.answer
 
@@ -305,7 +313,7 @@ class Turn(Generic[Answer]):
             self._resume()
             while self.settle():
                 events: list[Any] = []
-                with open_stream(self.request()) as stream:
+                with _check_client(open_stream(self.request()), is_async=False) as stream:
                     for event in stream:
                         events.append(event)
                         self.take(self.completed_answer(event))
@@ -321,7 +329,8 @@ class Turn(Generic[Answer]):
             await self.queue.run(self._resume)
             while await self.asettle():
                 events: list[Any] = []
-                async with await open_stream(await self.queue.run(self.request)) as stream:
+                opened = await _check_client(open_stream(await self.queue.run(self.request)), is_async=True)
+                async with _check_client(opened, is_async=True) as stream:
                     async for event in stream:
                         events.append(event)
                         if (answer := self.completed_answer(event)) is not None:
@@ -512,6 +521,16 @@ class Turn(Generic[Answer]):
         self.ctx.tool_result(call_id, content)
 
 
+def _check_client(found: T, *, is_async: bool) -> T:
+    """Return what a call of the client returned. Raise `InvalidValue` if the client is of the other kind."""
+    if (isawaitable(found) or hasattr(found, "__aenter__")) is is_async:
+        return found
+    if iscoroutine(found):
+        found.close()
+    kind, others = ("a synchronous", "complete, respond, stream") if is_async else ("an async", "acomplete, astream")
+    raise InvalidValue(f"is {kind} client; use a function for such clients: {others}, ….", argument="client")
+
+
 def _own_tools(chosen: bool | Tools | aio.Tools, whole: Tools) -> Tools | None:
     """Return the context's tools that a model gets."""
     if isinstance(chosen, aio.Tools):
@@ -528,4 +547,5 @@ def _to_plain(value: Any) -> Any:
 
 
 def _is_parts(content: Any) -> bool:
-    return isinstance(content, list) and all(isinstance(part, dict) and "type" in part for part in content)
+    is_list = isinstance(content, list) and bool(content)
+    return is_list and all(isinstance(part, dict) and "type" in part for part in content)
