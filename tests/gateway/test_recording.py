@@ -231,6 +231,13 @@ def test_a_sub_agent_without_an_id_has_a_line_of_its_own(
         MAIN: ["u:Main", "a:I ask.<look>", "t:Result for a.", "a:re done"],
         f"{MAIN}~2": ["u:Sub", "a:re Sub", "u:Sub 2", "a:re Sub 2"],
     }
+    client.items = []
+    client.say("This session is being continued.")  # a compaction of the main agent, which spoke last
+    assert recorded(running)[MAIN][-2:] == [
+        "u:This session is being continued.",
+        "a:re This session is being continued.",
+    ]
+    assert len(recorded(running)[f"{MAIN}~2"]) == 4
 
 
 def test_anonymous_conversations_that_begin_alike_stay_apart(start: Start, recorded: Recorded) -> None:

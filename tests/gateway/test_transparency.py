@@ -1,5 +1,6 @@
 """In `observe`, and in `fold` below the budget, the bytes to the upstream are those of the client, and back."""
 
+import asyncio
 import gzip
 import json
 import zlib
@@ -157,6 +158,35 @@ def test_a_body_that_is_too_large_to_be_read_is_streamed(upstream: RawUpstream) 
         got = send(gateway.url, "POST", "/v1/chat/completions", [("X-A", "b")], body)
     assert got.body == b"300000"
     assert upstream.requests[0].body == body
+
+
+def test_a_body_that_is_too_large_is_not_read_even_if_it_arrives_at_once(upstream: RawUpstream) -> None:
+    body = b'{"messages": [{"role": "user", "content": "Hello"}], "tools": [{"name": "look"}]}'
+    for limit, count in ((len(body), 1), (len(body) - 1, 0)):
+        with quire.gateway.start("memory:", anthropic=upstream.url, port=0, max_body=limit) as gateway:
+            assert send(gateway.url, "POST", "/v1/messages", [], body).status == 200
+            gateway.gateway.sessions.drain()
+            assert len(gateway.gateway.list_sessions()) == count
+        assert upstream.requests[-1].body == body
+
+
+def test_a_client_that_goes_away_within_its_body_is_no_error(upstream: RawUpstream) -> None:
+    async def run(events: list[dict[str, object]]) -> None:
+        app = quire.gateway.create_app("memory:", anthropic=upstream.url, max_body=2)
+        headers = [(b"host", b"127.0.0.1"), (b"content-length", b"10")]
+        scope = {"type": "http", "method": "POST", "raw_path": b"/v1/messages", "query_string": b"", "headers": headers}
+
+        async def receive() -> dict[str, object]:
+            return events.pop(0)
+
+        async def send_nothing(message: object) -> None:
+            raise AssertionError(message)
+
+        await app(scope, receive, send_nothing)  # type: ignore[arg-type]
+
+    gone = {"type": "http.disconnect"}
+    for start in (b"a", b"abc"):  # the second one is too large to be read
+        asyncio.run(run([{"type": "http.request", "body": start, "more_body": True}, gone]))
 
 
 def test_upstream_is_named_by_the_path() -> None:

@@ -83,6 +83,8 @@ class Gateway:
             return
         try:
             await self._answer(scope, receive, send)
+        except _ClientGone:
+            return  # no one waits for an answer
         except UpstreamError as error:
             refusal = Refusal(HTTPStatus.BAD_GATEWAY, "upstream_unreachable", str(error))
             await _refuse(refusal, send)
@@ -214,11 +216,14 @@ class Gateway:
         while more and size <= self.options.max_body:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise asyncio.CancelledError
+                raise _ClientGone
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             more = message.get("more_body", False)
-        return _continue_body(b"".join(chunks), receive) if more else b"".join(chunks)
+        body = b"".join(chunks)
+        if more:
+            return _continue_body(body, receive)
+        return body if size <= self.options.max_body else _iterate(body)
 
     async def _relay(
         self, response: UpstreamResponse, call: Call | None, send: Send, body: bytes | None = None
@@ -338,13 +343,17 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
+class _ClientGone(Exception):
+    """The client went away before its request was complete."""
+
+
 async def _continue_body(start: bytes, receive: Receive) -> AsyncIterator[bytes]:
     yield start
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise asyncio.CancelledError
+            raise _ClientGone
         yield message.get("body", b"")
         more = message.get("more_body", False)
 

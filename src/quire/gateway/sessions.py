@@ -306,6 +306,8 @@ class Sessions:
         elif match.kind == "continue":
             line.append(items[match.common :], call.view)
         call.line = line
+        names = self._names.get(call.base, [])
+        names.sort(key=lambda name: name != line.name)  # the line in use is the first one
         self._count(call, line, retries=match.kind == "retry")
         return match._replace(line=line)
 
