@@ -161,6 +161,7 @@ def test_a_body_that_is_too_large_to_be_read_is_streamed(upstream: RawUpstream) 
 
 
 def test_a_body_that_is_too_large_is_not_read_even_if_it_arrives_at_once(upstream: RawUpstream) -> None:
+    upstream.answer = lambda _: RawResponse(200, [], [b"{}"])
     body = b'{"messages": [{"role": "user", "content": "Hello"}], "tools": [{"name": "look"}]}'
     for limit, count in ((len(body), 1), (len(body) - 1, 0)):
         with quire.gateway.start("memory:", anthropic=upstream.url, port=0, max_body=limit) as gateway:
@@ -182,9 +183,9 @@ def test_a_client_that_goes_away_within_its_body_is_no_error(upstream: RawUpstre
         async def send_nothing(message: object) -> None:
             raise AssertionError(message)
 
-        await app(scope, receive, send_nothing)  # type: ignore[arg-type]
+        await app(scope, receive, send_nothing)
 
-    gone = {"type": "http.disconnect"}
+    gone: dict[str, object] = {"type": "http.disconnect"}
     for start in (b"a", b"abc"):  # the second one is too large to be read
         asyncio.run(run([{"type": "http.request", "body": start, "more_body": True}, gone]))
 
