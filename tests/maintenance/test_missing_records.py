@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 import quire
-from quire import Context, Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, migrate
+from quire import Conflict, Context, Corrupt, FileStorage, Library, MemoryStorage, SQLiteStorage, Storage, migrate
 from quire.core.derived_records import VECTOR_STATE
 from quire.core.records import (
     CHECKPOINTS,
@@ -204,6 +204,28 @@ def test_a_record_of_another_context_is_not_taken(family: Family) -> None:
     patch(storage, Put(family, record.key, record.value, record.group, record.order))
     with pytest.raises(Corrupt, match="it belongs to another context"):
         migrate(storage, MemoryStorage(), "c")
+
+
+READS: list[Callable[[Context], object]] = [
+    lambda ctx: ctx.user("Hello"),
+    lambda ctx: ctx.render(),
+    lambda ctx: list(ctx.messages(all=True)),
+    lambda ctx: list(ctx.history()),
+    lambda ctx: ctx.pages.get_page("usr-1"),
+]
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_context_that_was_created_again_is_not_damaged(read: Callable[[Context], object]) -> None:
+    storage = MemoryStorage()
+    quire.open(storage, "c").user("First")
+    stale = quire.open(storage, "c")
+    Library(storage).delete("c")
+    full_talk(storage, "c")
+    with pytest.raises(Conflict):
+        read(stale)
+    stale.refresh()
+    read(stale)
 
 
 def test_commits_that_are_out_of_order_in_a_log_are_damage(tmp_path: Path) -> None:

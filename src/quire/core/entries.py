@@ -18,7 +18,7 @@ def read_entries(
         if record.key != expected:
             break
         expected += step
-        yield record.key, decode_entry(record.key, record.value, state.mark)
+        yield record.key, state.decode(decode_entry, record.key, record.value)
     if first <= expected <= last:
         raise state.damage_error(f"journal record {expected} is missing.")
 
@@ -27,7 +27,7 @@ def read_entry(state: State, seq: int) -> EntryRecord | None:
     """Return an entry; None if the journal of a fork starts after it. Raises `Corrupt` if it is missing."""
     found = state.storage.get(state.context, JOURNAL, seq)
     if found is not None:
-        return decode_entry(seq, found.value, state.mark)
+        return state.decode(decode_entry, seq, found.value)
     if _first_seq(state) <= seq <= state.version:
         raise state.damage_error(f"journal record {seq} is missing.")
     return None

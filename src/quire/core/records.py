@@ -476,7 +476,7 @@ def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int)
         if crc32(marked, seed ^ _MARKED) == seal and len(marked) >= _SEAL:
             found = bytes(marked[-_SEAL:])
             if mark and found != mark and all(found != origin.mark for origin in mark.origins):
-                raise _damage_error(family, key, _FOREIGN)
+                raise _damage_error(family, key, FOREIGN)
             return marked[:-_SEAL]
         if crc32(marked, seed) == seal and len(value) >= _SEAL:
             return marked
@@ -487,10 +487,10 @@ def _check_age(family: str, key: int, value: bytes, mark: ContextMark, seq: int,
     """Raise `Corrupt` if a fork has a record that its origin wrote after the fork."""
     found = value[-2 * _SEAL : -_SEAL]
     if found != mark and any(found == o.mark and (seq > o.seq or body >= o.next_body) for o in mark.origins):
-        raise _damage_error(family, key, _FOREIGN)
+        raise _damage_error(family, key, FOREIGN)
 
 
-_FOREIGN: Final = "it belongs to another context"
+FOREIGN: Final = "it belongs to another context"
 
 
 def _damage_error(family: str, key: int, reason: object) -> Corrupt:

@@ -17,6 +17,7 @@ from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
     COLD_GROUP,
+    FOREIGN,
     GAPS,
     PURGED,
     RENDERER,
@@ -312,7 +313,7 @@ class State(Reader):
             record = self.storage.get(self.context, BODY, key)
             if record is None:
                 raise self.damage_error(f"body record {key} is missing.")
-            text = self._decode(decode_body, key, record.value)
+            text = self.decode(decode_body, key, record.value)
             self._bodies.put(key, text, getsizeof(text))
         return text
 
@@ -333,14 +334,14 @@ class State(Reader):
             return
         wanted = set(missing)
         for record in self.storage.scan(self.context, MESSAGE, min(missing), max(missing)):
-            found = self._decode(decode_message, record.key, record.value)
+            found = self.decode(decode_message, record.key, record.value)
             if record.key in wanted:
                 self._bodies.put(~record.key, found, len(record.value) + _MESSAGE_OVERHEAD)
 
     def _stored_message(self, number: int) -> tuple[MessageRecord, int]:
         record = self.storage.get(self.context, MESSAGE, number)
         if record is not None:
-            return self._decode(decode_message, number, record.value), len(record.value)
+            return self.decode(decode_message, number, record.value), len(record.value)
         purged = self.note(PURGED)
         if purged is not None and any(first <= number <= last for first, last in purged.gaps):
             return _PURGED_MESSAGE, 0
@@ -379,14 +380,14 @@ class State(Reader):
             if record.key > expected:
                 missing.check_destroyed(self, expected, record.key)
             expected = record.key + 1
-            yield record.key, self._decode(decode_message, record.key, record.value)
+            yield record.key, self.decode(decode_message, record.key, record.value)
         if expected <= stop:
             missing.check_destroyed(self, expected, min(stop + 1, self.next_message))
 
     def note(self, key: int) -> NoteRecord | None:
         if self._notes is None:
             stored = self.near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
-            notes = {record.key: self._decode(decode_note, record.key, record.value) for record in stored}
+            notes = {record.key: self.decode(decode_note, record.key, record.value) for record in stored}
             for counted in self.head.counts.notes if self.head.counts else ():
                 if counted < AGENTS and counted not in notes:
                     raise self.damage_error(f"note record {counted} is missing.")
@@ -396,7 +397,7 @@ class State(Reader):
         record = self.near.get(self.context, NOTE, key)
         if record is None and self.head.counts and key in self.head.counts.notes:
             raise self.damage_error(f"note record {key} is missing.")
-        found = None if record is None else self._decode(decode_note, key, record.value)
+        found = None if record is None else self.decode(decode_note, key, record.value)
         if key < CHECKPOINTS:
             self._notes[key] = found
         return found
@@ -405,7 +406,7 @@ class State(Reader):
         """Return the deferred changes by page, in the order in which the pages were changed or opened."""
         if self._deferred is None:
             stored = self.near.scan(self.context, ANCHOR) if self.head.deferred_count else ()
-            found = [(record.key, self._decode(decode_deferred_change, record.key, record.value)) for record in stored]
+            found = [(record.key, self.decode(decode_deferred_change, record.key, record.value)) for record in stored]
             if len(found) < self.head.deferred_count:
                 missing.check_number(self, ANCHOR, len(found), self.head.deferred_count)
             self._deferred = dict(sorted(found, key=lambda item: (item[1].seq, item[0])))
@@ -417,7 +418,7 @@ class State(Reader):
             stored = list(self.near.scan(self.context, LAYOUT)) if self.head.layouts else ()
             if len(stored) < self.head.layouts:
                 missing.check_number(self, LAYOUT, len(stored), self.head.layouts)
-            self._layouts = {record.key: self._decode(decode_layout, record.key, record.value) for record in stored}
+            self._layouts = {record.key: self.decode(decode_layout, record.key, record.value) for record in stored}
         return self._layouts
 
     def layout(self, number: int) -> LayoutRecord | None:
@@ -431,12 +432,12 @@ class State(Reader):
             record, counts = self.storage.get(self.context, JOURNAL, seq), self.head.counts
             if record is None and counts is not None and counts.first_entry <= seq <= self.version:
                 raise self.damage_error(f"journal record {seq} is missing.")
-            self._hiders[seq] = "" if record is None else self._decode(decode_entry, seq, record.value).actor
+            self._hiders[seq] = "" if record is None else self.decode(decode_entry, seq, record.value).actor
         return self._hiders[seq] != RENDERER
 
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)
-        return self._decode(decode_call, key, record.value) if record else ()
+        return self.decode(decode_call, key, record.value) if record else ()
 
     def reserve(self, number: int) -> int:
         """Take the next page number of a segment for this handle; the next commit stores that it is used."""
@@ -562,7 +563,7 @@ class State(Reader):
         if key == self.head.tally_of:
             return Tally.unpack(self.head.tally)
         record = self.near.get(self.context, TALLY, key)
-        return Tally.unpack(self._decode(decode_tally, key, record.value)) if record else Tally()
+        return Tally.unpack(self.decode(decode_tally, key, record.value)) if record else Tally()
 
     def _keep_folder(self, key: int, folder: Folder) -> None:
         self._folders[key] = folder
@@ -576,14 +577,18 @@ class State(Reader):
         except Corrupt as error:
             is_known = segment_number(record.key) < len(self._counters)
             text = f"page {self.index(record.key)} {error.fact}" if is_known else str(error)
-            raise self._corrupt(text) from error
+            raise self._decode_error(text) from error
 
-    def _decode(self, decode: Decode[T], key: int, value: bytes) -> T:
+    def decode(self, decode: Decode[T], key: int, value: bytes) -> T:
         """Return the value of a record. Raises `Corrupt` with the name of the context."""
         try:
             return decode(key, value, self.mark)
         except Corrupt as error:
-            raise self._corrupt(str(error)) from error
+            raise self._decode_error(str(error)) from error
+
+    def _decode_error(self, text: str) -> QuireError:
+        """Return the error for a record. A record of another context is none if this context was created again."""
+        return self.damage_error(text) if FOREIGN in text else self._corrupt(text)
 
     def _corrupt(self, text: str) -> Corrupt:
         return Corrupt(f"Context {short_repr(self.context)}: {text}")
