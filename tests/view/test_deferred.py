@@ -192,3 +192,43 @@ def test_what_an_agent_took_out_of_a_folder_is_shown_when_a_developer_removes_th
     ctx.agent.move_page("mem-1", "mem-0")
     ctx.pages.remove_page(folder)
     assert "He wants a seat by the window." in str(ctx.render().openai())
+
+
+CALLS = [
+    ("hide_details", {}),
+    ("archive", {"cold": True}),
+    ("write_page", {"text": "Of the agent."}),
+    ("move_page", {"folder": "win-0"}),
+    ("remove_page", {}),
+]
+
+
+@pytest.mark.parametrize(("tool", "more"), CALLS)
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("turns", [2, 40])
+def test_a_developers_change_is_shown_if_an_agent_changes_the_page_before_the_next_view(
+    tool: str, more: dict[str, object], *, is_new: bool, turns: int
+) -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.pages.create_detail_page("Seat", "", "By the window.", "mem-0")
+    for _ in range(turns):
+        ctx.user("word " * 60)
+        ctx.render()
+
+    def change(number: int) -> str:
+        if is_new:
+            return ctx.pages.create_detail_page("Meal", "", f"No fish {number}.", "mem-0")
+        ctx.pages.set_detail("mem-1", f"No fish {number}.")
+        return "mem-1"
+
+    page = change(1)
+    ctx.tools.call(tool, {"page": page, **more})  # before the view
+    first = ctx.render().openai()
+    assert "No fish 1." in str(first)
+    assert quire.open(ctx.pages.storage).render(preview=True).openai() == first
+    if is_new or tool == "hide_details":
+        page = change(2)
+        shown = ctx.render().openai()
+        ctx.tools.call(tool, {"page": page, **more})  # after it
+        assert ctx.render().openai()[: len(shown)] == shown
+        assert quire.open(ctx.pages.storage).render(preview=True).openai() == shown

@@ -191,7 +191,9 @@ def new_pages(state: State, reader: Reader, number: int) -> list[PageRecord]:
         return []
     if all(number != drawn for drawn, _ in drawn_segments(reader)):  # it has become PRIVATE since its layout
         return []
-    pages = (reader.page(page.key) for page in state.segment_pages(number, layout.next))
+    keys = {page.key for page in state.segment_pages(number, layout.next)}
+    keys |= {key for key in state.deferred_changes() if page_key(number, layout.next) <= key < page_key(number + 1, 0)}
+    pages = (reader.page(key) for key in keys)  # also those that an agent removed
     shown = [page for page in pages if isinstance(page, PageRecord) and _is_shown(reader, page)]
     return sorted(shown, key=lambda page: (_entry(page, layout), page.key))
 

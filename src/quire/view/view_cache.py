@@ -174,7 +174,8 @@ class ViewCache:
         elsewhere = []
         if len(talk) < len(keys):
             others = (key for key in keys if segment_number(key) != conversation and not _is_window(state.page(key)))
-            elsewhere = [key for key in others if key not in anchors or not page_number(key)]  # a root: its segment too
+            # a root: its segment may have changed; several changes: a developer's before that of the agent
+            elsewhere = [key for key in others if key not in anchors or not page_number(key) or changed.count(key) > 1]
         fresh = False  # whether new pages of a developer, or the names and permissions of their segments, changed
         for number in self._layouts.keys() & {segment_number(key) for key in elsewhere}:
             found = new_pages(state, reader, number)
