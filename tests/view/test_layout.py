@@ -374,3 +374,18 @@ def test_a_segment_that_becomes_private_leaves_the_view(form: str, turns: int) -
     assert "The code is" not in str(view.openai())
     assert "Safe" not in str(view.openai())
     assert quire.open(ctx.pages.storage).render(preview=True).openai() == view.openai()
+
+
+def test_why_explains_segments_without_a_line() -> None:
+    ctx = quire.open("memory:", budget=1_000)
+    ctx.pages.update_segment("mem", max_capacity=10)
+    add_notes(ctx, 3)
+    for _ in range(20):
+        ctx.user("word " * 100)
+        check_view(ctx, 1_000)
+    assert ctx.why("win-0").rule == "there is nothing in it to show"
+    answer = ctx.why("mem-1")
+    assert answer.rule == "the capacity of its segment had no room for one line at the last fold"
+    assert answer.call == "update_segment('mem', max_capacity=0)"
+    ctx.pages.update_segment("mem", max_capacity=0)
+    assert ctx.why("mem-1").call == ""

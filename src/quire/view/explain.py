@@ -270,7 +270,11 @@ def _why_left_out(state: State, page: PageRecord, parts: Sequence[ViewPart], bud
     if segment is not None and segment.type is SegmentType.SYSTEM and not has_prompt:
         return "the view was drawn without the system prompt", "render(include_system_prompt=True)"
     layout = None if segment_number(page.key) == state.conversation() else state.layout(segment_number(page.key))
-    if layout is not None:
+    if layout is not None and (layout.pages or not page.is_root):
+        if segment is not None and not (span or layout.items or layout.gathered):
+            call = f"update_segment({state.counters[segment_number(page.key)].segment!r}, max_capacity=0)"
+            rule = "the capacity of its segment had no room for one line at the last fold"
+            return rule, call if segment.max_capacity else ""
         line = f"the line {span}" if span else "one line with others"
         call = _call_to_open(state, page, parts, budget)
         return f"there is no room for it since the last fold: it is in {line}", call
