@@ -1,5 +1,6 @@
 """`quire gateway demo` and `quire gateway run --stub`: a real gateway and a stub of a provider, offline."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -59,7 +60,27 @@ def test_messages_of_the_gateway_are_printed_after_the_client(run: Run, tmp_path
     assert "cannot be folded" in run("gateway", "run", store, *words, "--", sys.executable, "-c", CLIENT).err
     assert run("gateway", "run", store, *words, "--log", log, "--", sys.executable, "-c", CLIENT).err == ""
     assert "Give a larger --budget" in log.read_text(encoding="utf-8")
-    assert "2 bypassed requests" in run("gateway", "sessions", store).out
+    shown = run("gateway", "sessions", store).out
+    assert "2 bypassed requests" in shown
+    assert "\n  Which key is it?" in shown
+
+
+def test_the_first_prompt_of_a_session_is_that_of_the_user(run: Run, tmp_path: Path) -> None:
+    store = tmp_path / "agent.db"
+    opening = [
+        {"type": "text", "text": "<system-reminder>Rules</system-reminder>"},
+        {"type": "text", "text": "Fix\nit."},
+    ]
+    with quire.Library(store) as library:
+        for session, first in (("1b2c3d-x", opening), ("1b2c4e-y", "<environment_context>")):
+            with library.open(f"gateway/local/anthropic/{session}") as context:
+                context.user(first)
+                context.user("And then?")
+    shown = [json.loads(line) for line in run("gateway", "sessions", store, "--json").out.splitlines()]
+    assert [session["prompt"] for session in shown] == ["Fix it.", "And then?"]
+    assert "usr-" in run("find", store, "-c", "1b2c3", "Fix").out
+    for unclear in ("1b2c", "1b2", "3d-x"):
+        assert run("find", store, "-c", unclear, "Fix").code != 0
 
 
 def test_mcp_without_its_package_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,9 @@ import pytest
 import quire
 from quire.errors import NoSuchContext
 from quire.gateway.handoff import find_session
+from quire.server.gateway_ledger import Ledger
 from tests.gateway.conftest import Start
+from tests.gateway.scripted_client import Client
 from tests.gateway.test_failures import folded_client, is_folded
 from tests.gateway.test_folding import BUDGET
 from tests.strict_provider import StrictProvider
@@ -72,6 +74,16 @@ def test_the_tools_say_that_the_gateway_does_not_answer(store: str) -> None:
     assert failed
     assert "The gateway of this session does not answer" in text
     assert "secret" not in text
+
+
+def test_a_chosen_mode_holds_from_the_first_request_of_a_later_gateway(start: Start, store: str) -> None:
+    name = "gateway/local/anthropic/one"
+    first = start(mode="fold")
+    Client(first.url, "anthropic", {"x-quire-session": "one"}).say("One")
+    first.stop()
+    with quire.Library(store) as library:
+        Ledger(library).choose_mode(name, "observe")
+    assert start(mode="fold").gateway.sessions.mode_of(name) == "observe"
 
 
 def test_a_session_is_found_by_the_start_or_the_end_of_its_id() -> None:

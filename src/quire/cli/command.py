@@ -15,6 +15,7 @@ from quire.storage.urls import mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT_CONTEXT = "default"
+_SHORTEST_ID = 4
 _FIGURES = "gateway"
 """The context with the figures of gateway sessions."""
 _SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
@@ -142,12 +143,17 @@ def open_context(options: argparse.Namespace) -> Iterator[quire.Context]:
 def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     """Return the name of the context that the options mean. Raises `NoSuchContext` if it does not exist.
 
-    Without `--context`, it is the only context of the store, or `default`. The figures of the gateway do not count.
+    Without `--context`, it is the only context of the store, or `default`. The figures of the gateway do not count. The
+    start of the id of a session of the gateway, at least four characters, means the context of the session.
     """
     first = [options.context] if options.context else list(islice(library.list(), 3))
     names = [name for name in first if name != _FIGURES] or first
     name: str = names[0] if len(names) == 1 else _DEFAULT_CONTEXT
     if not library.exists(name):
+        if len(options.context or "") >= _SHORTEST_ID:
+            sessions = [each for each in library.list(prefix=f"{_FIGURES}/") if each.split("/")[-1].startswith(name)]
+            if len(sessions) == 1:
+                return sessions[0]
         raise no_such_context(library.storage, name, repr(mask_address(options.where)))
     return name
 

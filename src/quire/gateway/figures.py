@@ -4,6 +4,7 @@ A thread does both about once per second, so that no request waits for it.
 """
 
 import logging
+from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Any
 
@@ -32,7 +33,11 @@ class FigureKeeper:
         self._thread = Thread(target=self._run, name="quire-gateway-figures", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Follow the modes that a person chose before, and start the thread."""
+        try:
+            self._follow_all(self._ledger.chosen_modes())
+        except QuireError as error:
+            _log.warning("The chosen modes of the sessions were not read: %s", error)
         self._thread.start()
 
     def stop(self) -> None:
@@ -53,16 +58,15 @@ class FigureKeeper:
         if not infos:
             return
         try:
-            caches: tuple[dict[str, Any], ...] = (self._before, self._written, self._chosen)
+            caches: tuple[dict[str, Any], ...] = (self._before, self._written)
             for cache in caches:
                 for name in cache.keys() - infos.keys():  # if it comes back, its figures go on from the stored ones
                     del cache[name]
-            modes = self._ledger.chosen_modes()
+            self._follow_all(self._ledger.chosen_modes())
             new = infos.keys() - self._before.keys()
             stored = {session.name: session for session in self._ledger.sessions(new)} if new else {}
             changed = {}
             for name, info in infos.items():
-                self._follow(name, modes.get(name))
                 before = self._before.setdefault(name, stored.get(name) or GatewaySession(name=name))
                 fields = msgspec.structs.asdict(info)
                 sums = {field: fields[field] + getattr(before, field) for field in _ADDED}
@@ -74,8 +78,9 @@ class FigureKeeper:
         except QuireError as error:
             _log.warning("The figures of the sessions were not stored: %s", error)
 
-    def _follow(self, name: str, chosen: Mode | None) -> None:
-        """Set the mode of a session if a person chose another one since the last look."""
-        if chosen != self._chosen.get(name):
-            self._chosen[name] = chosen
-            self._sessions.set_mode(name, chosen or self._sessions.mode)
+    def _follow_all(self, modes: Mapping[str, Mode | None]) -> None:
+        """Set the mode of each session for which a person chose another one since the last look."""
+        for name, chosen in modes.items():
+            if chosen != self._chosen.get(name):
+                self._chosen[name] = chosen
+                self._sessions.set_mode(name, chosen)

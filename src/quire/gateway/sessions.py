@@ -350,11 +350,15 @@ class Sessions:
         """Return the tokens of a text."""
         return self._counter.count(text)
 
-    def set_mode(self, name: str, mode: Mode) -> None:
-        """Set the mode of one line."""
+    def set_mode(self, name: str, mode: Mode | None) -> None:
+        """Set the mode of one line; None is the mode of the gateway."""
         with self._lock:
-            self.modes[name] = mode
-            self.info_of(name).mode = mode
+            if mode is None:
+                self.modes.pop(name, None)
+            else:
+                self.modes[name] = mode
+            if name in self.infos:
+                self.infos[name].mode = self.mode_of(name)
 
     # Open lines
 

@@ -24,6 +24,20 @@ SESSIONS = "gateway/"
 """The names of the contexts with the conversations begin with this."""
 _FOLDER = "mem-0"
 _TRIES = 5
+_OPENING = 10
+_OWN_TEXT = ("<", "# AGENTS.md")
+"""The texts of clients about the folder, the rules and the tools begin so."""
+
+
+def first_prompt(context: Context) -> str:
+    """Return the first text of the user in a session as one line, without what the client itself puts before it."""
+    for message in context.messages(all=True)[:_OPENING]:
+        parts = [{"text": message.content}] if isinstance(message.content, str) else message.content or []
+        for part in reversed(parts) if message.role == "user" else ():
+            line = " ".join(str(part.get("text", "")).split())
+            if line and not line.startswith(_OWN_TEXT):
+                return line
+    return ""
 
 
 class GatewaySession(Struct, frozen=True, kw_only=True):

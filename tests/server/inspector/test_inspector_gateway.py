@@ -60,6 +60,10 @@ def test_sessions_of_the_gateway_are_shown_live_and_can_be_switched_and_undone(v
         sent = len(upstream.requests)
         _say(client, messages, "And the last part?")
         assert len(upstream.requests[sent]["messages"]) == len(messages) - 1  # the whole transcript
+        card.get_by_text("Use the mode of the gateway").click()
+        expect(card.get_by_text("Use the mode of the gateway")).to_have_count(0)
+        _wait(lambda: gateway.gateway.sessions.infos[name].mode == "fold")
+        card.get_by_text("observe", exact=True).click()
         gateway.gateway.sessions.drain()
         card.get_by_text("Undo the last fold").click()
         expect(visitor.find(".toast, .notice", "is undone")).to_be_visible()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _ANTHROPIC = "https://api.anthropic.com"
 _OPENAI = "https://api.openai.com"
 _LOG_LINES = 5
+_PROMPT_WIDTH = 100
 _BUDGET = argument(
     "-b",
     "--budget",
@@ -148,17 +150,22 @@ def _log_file(given: str | None) -> Iterator[Path]:
     " their price is the price of uncached input tokens of the model.",
 )
 def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
-    from quire.server.gateway_ledger import SESSIONS, GatewaySession, Ledger
+    from quire.server.gateway_ledger import SESSIONS, GatewaySession, Ledger, first_prompt
 
     with quire.Library(options.where, create=False) as library:
         ledger = Ledger(library)
         sessions = ledger.sessions()
         ledger.close()
         known = {session.name for session in sessions}
-        sessions += [GatewaySession(name=name) for name in library.list(prefix=SESSIONS) if name not in known]
+        stored = list(library.list(prefix=SESSIONS))
+        sessions += [GatewaySession(name=name) for name in stored if name not in known]
+        prompts = {}
+        for name in stored:
+            with library.open(name, create=False) as context:
+                prompts[name] = first_prompt(context)
     if out.json:
         for session in sessions:
-            out.value(msgspec.to_builtins(session))
+            out.value({**msgspec.to_builtins(session), "prompt": prompts.get(session.name, "")})
         return
     if not sessions:
         out.line("no sessions; start a client with: quire gateway run STORE -- claude")
@@ -169,6 +176,8 @@ def run_gateway_sessions(options: argparse.Namespace, out: Output) -> None:
         trouble += f", {count_of(session.bypasses, 'bypassed request')}" if session.bypasses else ""
         money = "" if not session.saved_money else f" (${session.saved_money:,.2f})"
         out.line(f"{session.name}  {session.chosen or session.mode}  {figures}{money}{trouble}")
+        if prompts.get(session.name):
+            out.line(out.paint.dim(f"  {shorten(prompts[session.name], _PROMPT_WIDTH, placeholder='…')}"))
 
 
 @command(

@@ -115,7 +115,9 @@ class GatewayScreen {
         class: "switch",
         "aria-pressed": String(now === mode),
       });
-    return el("div", { class: "switches", role: "group", "aria-label": t("gateway.mode") }, one("observe"), one("fold"));
+    const own = session.chosen && button(t("gateway.own"), () => this.choose(session, null), {});
+    const group = { class: "switches", role: "group", "aria-label": t("gateway.mode") };
+    return [el("div", group, one("observe"), one("fold")), own];
   }
 
   choose(session, mode) {

@@ -61,6 +61,7 @@ export default {
   "gateway.mode": "Mode",
   "gateway.observe": "observe",
   "gateway.fold": "fold",
+  "gateway.own": "Use the mode of the gateway",
   "gateway.undo": "Undo the last fold",
   "gateway.undone": "The fold of entry {n} is undone.",
   "gateway.no_fold": "All folds are undone.",

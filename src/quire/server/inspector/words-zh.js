@@ -57,6 +57,7 @@ export default {
   "gateway.mode": "模式",
   "gateway.observe": "观察",
   "gateway.fold": "折叠",
+  "gateway.own": "使用网关的模式",
   "gateway.undo": "撤销上一次折叠",
   "gateway.undone": "已撤销条目 {n} 的折叠。",
   "gateway.no_fold": "所有折叠都已撤销。",
