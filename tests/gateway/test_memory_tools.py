@@ -1,13 +1,16 @@
 """The tools of `quire mcp` on the store of a gateway: everything that was folded is found and read in the session."""
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quire
 from quire.errors import NoSuchContext
-from quire.gateway.handoff import find_session
+from quire.gateway.handoff import find_session, write_handoff
 from quire.server.gateway_ledger import Ledger
 from tests.gateway.conftest import Start
 from tests.gateway.scripted_client import Client
@@ -84,6 +87,19 @@ def test_a_chosen_mode_holds_from_the_first_request_of_a_later_gateway(start: St
     with quire.Library(store) as library:
         Ledger(library).choose_mode(name, "observe")
     assert start(mode="fold").gateway.sessions.mode_of(name) == "observe"
+
+
+def test_a_handoff_has_the_times_of_its_messages(tmp_path: Path) -> None:
+    with quire.Library("memory:") as library:
+        with library.open("gateway/local/openai/one", budget=1_000) as context:
+            for number in range(30):
+                context.user(f"How is part {number}? " + "Look at it. " * 10)
+                context.assistant("It is well. " * 10, view=context.render())
+        for client in ("claude", "codex"):
+            done = write_handoff(library, "gateway/local/openai/one", client=client, file=tmp_path / client)
+            times = re.findall(r'"timestamp":"([^"]+)"', done.path.read_text())
+            assert times
+            assert all(datetime.now(UTC) - datetime.fromisoformat(time) < timedelta(minutes=1) for time in times)
 
 
 def test_a_session_is_found_by_the_start_or_the_end_of_its_id() -> None:

@@ -62,9 +62,10 @@ def format_session(
 
 
 def _fill_times(messages: Iterable[Message]) -> Iterator[Message]:
-    last: datetime | None = None
-    for message in messages:
-        last = message.at or last or datetime.fromtimestamp(0, UTC)
+    listed = list(messages)
+    last = next((message.at for message in listed if message.at), datetime.fromtimestamp(0, UTC))
+    for message in listed:
+        last = message.at or last
         yield message if message.at is not None else replace(message, at=last)
 
 

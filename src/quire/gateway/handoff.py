@@ -66,8 +66,9 @@ def write_handoff(
         key = context.pages._engine.read(context_key)
         note = [Message(role="user", content=PREAMBLE.replace("{key}", key))]
         messages = [*(note if any(part.kind == "folded" for part in view.parts) else ()), *view.messages]
+        dated = list(context.conversation.date_messages(messages))
     form: Literal["claude-code", "codex"] = "claude-code" if client == "claude" else "codex"
-    data = format_session(messages, form, session_id=session_id, folder=str(folder))
+    data = format_session(dated, form, session_id=session_id, folder=str(folder))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     resume = f"claude --resume {session_id}" if client == "claude" else f"codex resume {session_id}"
