@@ -43,6 +43,11 @@ def test_every_state_on_random_walks_keeps_every_law(shard: int, request: pytest
     assert number < SEED + SHARDS * (2 + wanted // (FEWER // 3))  # most steps lead to a view
 
 
+@pytest.mark.parametrize("number", [537131073579, 537131084183])
+def test_walks_that_broke_a_law_once_keep_every_law(number: int) -> None:
+    assert check_walk(number, STEPS) > STEPS // 2
+
+
 def speech(chance: random.Random, most: int) -> str:
     return " ".join(chance.choices(WORDS, k=chance.randint(1, most)))
 

@@ -482,7 +482,7 @@ class Renderer:
     def _preview(self, cache: ViewCache, budget: int, room: int, tail: Tail, limit: int, *, fills: bool) -> ViewCache:
         """Return the parts of a view that fits its room, or `fills` it, without a commit. Raises `IrreducibleFloor`.
 
-        If a fold would change nothing, return `cache`.
+        If a fold would change nothing, or has no room to show the last user message again, return `cache`.
         """
         plan = self._engine.begin(RENDERER)
         plan.is_preview = True
@@ -492,9 +492,9 @@ class Renderer:
         total = fitter.fit(room, room)
         if fills:
             total = fitter.open_to(room)
-        if total > room:
+        if total > room and fills:
             raise _floor_error(plan, [*fitter.parts.parts(), *tail.parts()], total, room, limit)
-        return fitter.parts if fills or fitter.has_effect(cache) else cache
+        return fitter.parts if fills or (total <= room and fitter.has_effect(cache)) else cache
 
 
 def _digest(*values: object) -> bytes:
