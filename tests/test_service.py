@@ -77,15 +77,19 @@ def test_a_repeated_request_gets_the_same_answer_and_a_wrong_one_changes_nothing
         workers = Workers(store, provider, tmp_path, 1)
         url = f"{workers.urls[0]}/chat/ada"
         body = {"id": "r1", "text": "What is the status of order W0001?"}
-        first, second = httpx.post(url, json=body, timeout=30), httpx.post(url, json=body, timeout=30)
+        first = httpx.post(url, json=body, timeout=30)
+        between = httpx.post(url, json={"id": "r0", "text": "Thank you."}, timeout=30)
+        second = httpx.post(url, json=body, timeout=30)
         expected = "The shop says: Order W0001 left the warehouse this morning."
         assert text_of(first.text) == text_of(second.text) == expected
+        assert text_of(between.text) != expected
         assert first.text.endswith("event: done\ndata: {}\n\n")
         for wrong in ({"id": "r2"}, {"id": 7, "text": "x"}, {"id": "r2", "text": ""}, [1]):
             assert httpx.post(url, json=wrong).status_code == 400
         workers.stop()
     with quire.open(store, "ada", create=False) as ctx:
-        assert [message.role for message in ctx.messages()] == ["system", "user", "assistant", "tool", "assistant"]
+        answered = ["user", "assistant", "tool", "assistant"]
+        assert [message.role for message in ctx.messages()] == ["system", *answered, *answered]
 
 
 @pytest.mark.parametrize(("error", "retry"), [(quire.Busy("busy"), True), (quire.QuotaExceeded("no"), False)])

@@ -66,8 +66,9 @@ class Service:
         turn = self.library.turn(user, key=request_id, keep=True, budget=self.settings.budget, embedder=embed)
         async with turn as ctx:
             if ctx.turn_state == "finished":
-                messages = await ctx.messages()
-                yield next(message.text for message in reversed(messages) if message.role == "assistant")
+                asked = await ctx.user(text)  # it is known, so nothing is added
+                later = (message for message in await ctx.messages() if message.index > asked)
+                yield next(message.text for message in later if message.role == "assistant" and not message.tool_calls)
                 return
             await ctx.system(PROMPT)  # the same prompt changes nothing
             await ctx.user(text)

@@ -164,6 +164,28 @@ def test_a_turn_with_a_key_that_was_interrupted_resumes_and_answers_once(
     assert len(endpoint.requests) == 2
 
 
+def test_a_repeated_request_gets_its_own_answers(client: OpenAI, endpoint: StrictProvider) -> None:
+    def handle(key: str, *texts: str) -> list[str | None]:
+        answers = []
+        with library.turn("user-7", key=key, keep=True, budget=4_000) as ctx:
+            for text in texts:
+                ctx.user(text)
+                answers.append(openai.complete(client, ctx, model=MODEL).choices[0].message.content)
+        return answers
+
+    endpoint.script = lambda body: Reply(f"Answer {len(endpoint.requests)}.")
+    with quire.Library("memory:") as library:
+        first = handle("request-1", "One", "Two")  # one turn that asks twice
+        handle("request-2", "Three")
+        assert handle("request-1", "One", "Two") == first == ["Answer 1.", "Answer 2."]
+        with library.open("user-7") as ctx:
+            assert len(ctx.messages()) == 6
+            ctx.assistant(None, [quire.ToolCall("c1", "pay", "{}")])  # another turn waits for a result
+            ctx.tool_result("c1", "paid")
+        assert handle("request-1", "One", "Two") == first
+    assert len(endpoint.requests) == 3
+
+
 def test_an_async_turn_is_joined(endpoint: StrictProvider, tmp_path: Path) -> None:
     ctx: Any = None
 

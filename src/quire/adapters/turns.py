@@ -251,7 +251,7 @@ class Turn(Generic[Answer]):
         self._view: View | None = None
         self._requests = 0
         self._has_answer = True
-        self._is_silent = False
+        self._is_silent = self._is_stored = False
         self._adding = Lock()
 
     # Implemented for each provider
@@ -353,19 +353,17 @@ class Turn(Generic[Answer]):
         """Continue after the messages of an earlier turn with the same key. If it was answered, return its answer."""
         turn = self.ctx.pages._engine.turn
         with self._scope.inside():
-            number = turn.skip_known() if isinstance(turn, ContextTurn) and turn.is_current else None
-        if number is None:
-            return
-        index = self.ctx.pages._engine.read(lambda state: state.message_index(number))
-        for message in self.ctx.conversation.newest(1):
-            if message.index == index and message.role == "assistant" and not message.tool_calls:
-                self.answer = self.stored_answer(message)
+            last = turn.skip_reply() if isinstance(turn, ContextTurn) and turn.is_current else None
+        if last is not None and last.role == "assistant" and not last.tool_calls:
+            self.answer, self._is_stored = self.stored_answer(last), True
 
     def settle(self) -> bool:
         """Run the calls that wait for a result. Return whether the model must be asked next.
 
         Raise `QuotaExceeded` if there were too many requests, `InvalidOperation` if the model cannot be asked.
         """
+        if self._is_stored:
+            return False
         calls = self._runnable(self.ctx.pending_calls())
         if self._is_parallel and len(calls) > 1:
             with ThreadPoolExecutor(len(calls), thread_name_prefix="quire-tools") as pool:
@@ -379,6 +377,8 @@ class Turn(Generic[Answer]):
 
     async def asettle(self) -> bool:
         """Run `settle` for async code: a function starts in a thread, and its awaitable is awaited here."""
+        if self._is_stored:
+            return False
         calls = self._runnable(await self.queue.run(self.ctx.pending_calls))
         if self._is_parallel and len(calls) > 1:
             tasks = (self._asettle_call(call, run) for call, run in calls)

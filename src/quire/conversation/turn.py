@@ -26,6 +26,7 @@ from quire.errors import (
     QuireError,
     short_repr,
 )
+from quire.model.messages import Message
 from quire.model.text import check_one_line
 from quire.storage.base import Head
 from quire.storage.overlay import OverlayStorage
@@ -88,13 +89,16 @@ class Turn:
         """Return the id of the next message, or of one after it, in a turn with a key."""
         return f"{self.key}#{self.added + place + 1}"
 
-    def skip_known(self) -> int | None:
-        """Skip the ids of messages that an earlier turn with this key added; return the number of the last one."""
+    def skip_reply(self) -> Message | None:
+        """Skip what an earlier turn with this key added after the user's message; return the last of it."""
         last = None
         with self._engine.lock:
             state = self._engine.current()
             while self.key and (number := find_message(state, self.next_id())) is not None:
-                last, self.added = number, self.added + 1
+                message = state.message(number).message
+                if message.role == "user":
+                    break
+                last, self.added = message, self.added + 1
         return last
 
 
