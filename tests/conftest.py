@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.frameworks import FOLDERS, MISSING, SDK_FOLDER, SDKS_MISSING
 
@@ -29,6 +30,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked slow, and longer forms of others")
     parser.addoption("--node", action="store_true", help="run the tests marked node, with packages from npm")
     parser.addoption("--broad", action="store_true", help="run the tests marked broad: more backends and budgets")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the same random choices in each normal run, without time limits; the long proofs choose new ones.
+
+    A seed in the environment replays a run. The tests print theirs.
+    """
+    is_long = config.getoption("--long")
+    settings.register_profile(
+        "quire", derandomize=not is_long, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("quire")
+    if not is_long:
+        os.environ.setdefault("QUIRE_SEED", "7")
+        os.environ.setdefault("CHAOS_SEED", "7")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -288,7 +288,7 @@ class Model(Kept):
             self._revert_segment(name, segment)
         for index, old in entry.pages.items():
             if not isinstance(old, Page) and index in self.state.pages:
-                self._drop(index, moved_to=(old and old.moved_to) or backward.get(index))
+                self._drop(index, moved_to=old.moved_to if old else backward.get(index))
         put_back = [old for old in entry.pages.values() if isinstance(old, Page) and self._revert_page(old)]
         self._put_back(put_back, entry)
         if self.state == present:

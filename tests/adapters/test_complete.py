@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -228,7 +227,7 @@ def test_an_async_function_in_plain_code_is_an_error_for_the_caller(client: Open
 @pytest.mark.parametrize("parallel", [True, False])
 def test_calls_run_in_parallel_if_it_is_asked_for(client: OpenAI, endpoint: StrictProvider, parallel: bool) -> None:
     running = most = 0
-    lock = threading.Lock()
+    lock, together = threading.Lock(), threading.Event()
 
     def work(number: int) -> int:
         """Work."""
@@ -236,7 +235,10 @@ def test_calls_run_in_parallel_if_it_is_asked_for(client: OpenAI, endpoint: Stri
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.05)
+        if most == 4:
+            together.set()
+        if parallel:
+            together.wait(30)
         with lock:
             running -= 1
         if number == 1:

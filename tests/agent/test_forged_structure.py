@@ -1,5 +1,6 @@
 """Hostile text in every place where other text can enter: an oracle finds nothing that quire did not write."""
 
+import os
 import random
 
 import pytest
@@ -19,7 +20,7 @@ SLICE = 600
 def test_nothing_in_a_view_speaks_in_anothers_name(request: pytest.FixtureRequest) -> None:
     """With --long 100,000 hostile lines are placed, otherwise a slice."""
     cases = CASES if request.config.getoption("--long") else SLICE
-    seed = random.SystemRandom().randrange(1 << 32)  # a failure names the seed that replays it
+    seed = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().randrange(1 << 32))  # a failure names its seed
     placed = 0
     while placed < cases:
         placed += check_round(seed, most=3 if seed % 4 == 0 else 300)

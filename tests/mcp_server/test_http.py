@@ -147,7 +147,7 @@ def test_a_body_that_does_not_arrive_ends_the_request(monkeypatch: pytest.Monkey
     middleware = McpMiddleware(read_body, AccessCheck("127.0.0.1", (), None))
 
     async def ask() -> None:
-        await asyncio.wait_for(middleware(scope, drip, drip), 5)  # type: ignore[arg-type]
+        await asyncio.wait_for(middleware(scope, drip, drip), 30)  # type: ignore[arg-type]
 
     asyncio.run(ask())
     assert seen[-1] == {"type": "http.disconnect"}

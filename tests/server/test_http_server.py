@@ -217,7 +217,7 @@ def test_a_slow_request_times_out_and_the_server_continues(monkeypatch: pytest.M
     storage = quire.MemoryStorage()
     talk = talk_in(quire.Library(storage), "c", turns=1)
     held = threading.Event()
-    with quire.server.start(storage, port=0, token=TOKEN, timeout=0.2) as running:
+    with quire.server.start(storage, port=0, token=TOKEN, timeout=1.0) as running:
         api = Api(running.address)
         monkeypatch.setattr(type(running.service.pool.library), "info", lambda *_: held.wait(20))
         api.refused("GET", talk.path, 503, "timeout")

@@ -20,7 +20,7 @@ BUDGET = 6_000
 def ctx() -> Iterator[Context]:
     with quire.open("memory:", budget=BUDGET, key="kestrel") as ctx:
         ctx.windows.register(Counter)
-        ctx.windows.set_limits(drawing=0.2, action=0.2)
+        ctx.windows.set_limits(drawing=0.5, action=0.5)
         ctx.system("Be careful.")
         ctx.user("hello")
         yield ctx
@@ -206,7 +206,7 @@ def test_an_app_that_never_returns_costs_its_limit_once(ctx: Context) -> None:
         ctx.windows.act("counter_3", "count")
     finally:
         gate.set()
-    for _ in range(200):
+    for _ in range(1_000):
         said = str(drawn(ctx)["hanging_2"].findtext("Content"))
         if "let go" in said:
             break

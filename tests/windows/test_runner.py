@@ -23,12 +23,12 @@ def test_values_and_errors_come_back_in_order() -> None:
 
 def test_a_call_that_never_returns_is_late_and_the_others_are_not() -> None:
     stop = threading.Event()
-    runner = Runner(limit=0.1)
+    runner = Runner(limit=0.5)
     try:
         found = runner.run([Job(lambda: 1), Job(stop.wait), Job(lambda: 3)])
         assert [outcome.value for outcome in found] == [1, None, 3]
         assert isinstance(found[1].error, TimeLimit)
-        assert runner.run([Job(lambda: 4)])[0].value == 4
+        assert runner.run([Job(lambda: 4)], limit=30)[0].value == 4
     finally:
         stop.set()
 
@@ -49,15 +49,15 @@ def test_a_second_call_for_one_that_hangs_does_not_wait() -> None:
     begun: list[int] = []
     try:
         runner.run([Job(stop.wait, lock)])
-        found = runner.run([Job(lambda: begun.append(1), lock)])
+        found = runner.run([Job(lambda: begun.append(1), lock)], limit=30)
         assert isinstance(found[0].error, TimeLimit)
         assert "earlier call" in str(found[0].error)
         assert begun == []
     finally:
         stop.set()
-    assert lock.acquire(timeout=5)  # it returned and released the lock
+    assert lock.acquire(timeout=30)  # it returned and released the lock
     lock.release()
-    runner.run([Job(lambda: begun.append(2), lock, patience=1)])
+    runner.run([Job(lambda: begun.append(2), lock, patience=30)], limit=30)
     assert begun == [2]
 
 
@@ -70,7 +70,7 @@ def test_coroutines_wait_side_by_side() -> None:
             await asyncio.sleep(0.001)
         return number
 
-    found = Runner(limit=5).run([Job(lambda n=n: met(n)) for n in range(3)])  # type: ignore[misc]
+    found = Runner(limit=30).run([Job(lambda n=n: met(n)) for n in range(3)])  # type: ignore[misc]
     assert [outcome.value for outcome in found] == [0, 1, 2]
 
 
@@ -86,13 +86,13 @@ def test_a_coroutine_that_hangs_is_cancelled_and_the_loop_lives() -> None:
     async def quick() -> str:
         return "quick"
 
-    runner, lock = Runner(limit=0.1), threading.Lock()
+    runner, lock = Runner(limit=0.5), threading.Lock()
     found = runner.run([Job(hanging, lock), Job(quick)])
     assert isinstance(found[0].error, TimeLimit)
     assert found[1].value == "quick"
-    assert cancelled.wait(5)
-    assert lock.acquire(timeout=5)
-    assert runner.run([Job(quick)])[0].value == "quick"
+    assert cancelled.wait(30)
+    assert lock.acquire(timeout=30)
+    assert runner.run([Job(quick)], limit=30)[0].value == "quick"
 
 
 def test_a_coroutine_that_blocks_the_loop_costs_only_itself() -> None:
@@ -107,7 +107,7 @@ def test_a_coroutine_that_blocks_the_loop_costs_only_itself() -> None:
     runner = Runner(limit=0.1)
     try:
         assert isinstance(runner.run([Job(blocking)])[0].error, TimeLimit)
-        assert runner.run([Job(quick)])[0].value == "quick"
+        assert runner.run([Job(quick)], limit=30)[0].value == "quick"
     finally:
         stop.set()
 
@@ -124,7 +124,7 @@ def test_async_apps_run_where_an_event_loop_is_running() -> None:
 
 
 def test_an_app_that_runs_another_is_not_in_its_own_way() -> None:
-    runner = Runner(limit=5)
+    runner = Runner(limit=30)
 
     def outer() -> Any:
         return runner.run([Job(lambda: "inner")])[0].value

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import quire
 from quire import CompressionConfig, aio
 from quire.core import summary_board
 from quire.core.summary_board import BOARDS, SummaryBoard, SummaryRecord, board_of
+from quire.view.fold import summary_worker
 from quire.view.fold.summaries import is_folded, page_version
 from tests.marks import broad
 from tests.servers.postgres import postgres_url
@@ -191,7 +193,7 @@ def test_an_error_is_tried_again_later(tmp_path: Path, monkeypatch: pytest.Monke
             assert library.summarise(summariser=Model()).stored == pending
 
 
-def test_work_ends_in_time(tmp_path: Path) -> None:
+def test_work_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with quire.Library(tmp_path / "a.db") as library:
         with pytest.raises(quire.InvalidOperation, match="no summariser"):
             library.summarise()
@@ -204,10 +206,12 @@ def test_work_ends_in_time(tmp_path: Path) -> None:
     with quire.Library(tmp_path / "b.db") as library:
         for name in ("one", "two"):
             post(library, fold_once(library, name=name), name)
-        model = Model(0.05)
+        model = Model()
+        clock = SimpleNamespace(monotonic=lambda: 60.0 * model.asked.total())  # each answer takes a minute
+        monkeypatch.setattr(summary_worker, "time", clock)
         pending = library.summarise(max_seconds=0, summariser=model).waiting
         assert pending >= 2
-        report = library.summarise(max_seconds=0.01, summariser=model)
+        report = library.summarise(max_seconds=30, summariser=model)
         assert (report.stored, report.waiting) == (1, pending - 1)
         assert library.summarise(summariser=model).stored == pending - 1
         assert library.summarise(summariser=model).stored == 0
