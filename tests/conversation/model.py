@@ -33,13 +33,14 @@ class Model(MessageModel):
     def begin_turn(self, key: str, *, keep: bool) -> str:
         """Begin a turn; return how far the turn with its key came."""
         self.turn = Turn(self.seq, key, keep)
-        known = self.finished.get(key) if key else None
-        if known is None:
+        if not key:
             return "new"
+        finished, added = self.finished.get(key, (False, 0))
         counts = self.known(f"{key}#1") is not None
-        if known[0] and (counts or not known[1]):
-            return "finished"
-        return "unfinished" if counts else "new"
+        if counts or (finished and not added):
+            self.turn.known = added
+            return "finished" if finished else "unfinished"
+        return "new"
 
     def end_turn(self, *, raised: bool = False, lost: bool = False) -> None:
         """End the turn. If it raised or another worker took it over, its entries are taken back, or kept."""
@@ -47,7 +48,8 @@ class Model(MessageModel):
         assert turn is not None
         self.turn = None
         if turn.key and (turn.keep or not (raised or lost)):
-            self.finished[turn.key] = (not (raised or lost), 0 if lost else turn.added)
+            added = turn.added if raised else max(turn.added, turn.known)
+            self.finished[turn.key] = (not (raised or lost), 0 if lost else added)
         if lost or (raised and not turn.keep):
             self.do("turn", lambda: None if turn.keep else self._take_back_turn(turn.start), always=lost)
 

@@ -127,12 +127,13 @@ class Change(NamedTuple):
 
 @dataclass
 class Turn:
-    """A turn: the last entry before it, its key, and the number of messages that it added."""
+    """A turn: the last entry before it, its key, how many messages it added, and an earlier turn with its key."""
 
     start: int
     key: str = ""
     keep: bool = False
     added: int = 0
+    known: int = 0
 
 
 class Kept:
