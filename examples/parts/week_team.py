@@ -121,9 +121,9 @@ def serve(
 ) -> tuple[str, bool]:
     """Answer one request as a turn. Return the answer, and whether the request was answered before."""
     with library.turn(user, key=key, keep=True, budget=budget) as ctx:
+        asked = ctx.user(text)
         if ctx.turn_state == "finished":
-            return ctx.messages()[-1].text, True
-        ctx.user(text)
+            return next(message.text for message in ctx.messages() if message.index > asked), True
         view = ctx.render(recall=text.endswith("?"))
         ledgers.setdefault(user, Ledger(budget)).sent(ctx, view)
         reply = quote_answer(parse(view.openai()))

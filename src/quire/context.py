@@ -301,8 +301,8 @@ class Context:
         Others wait up to `wait` seconds for it, then raise `Busy`. Entering refreshes. If the block raises, all entries
         that this handle made in it are taken back in one commit that can be undone; entries of other writers stay.
         With `keep` they are kept. If the worker dies, the same happens when its lease expires, after 30 seconds. With a
-        `key`, the n-th message that is added has the id `key#n`, so a repeated turn adds nothing twice; `turn_state`
-        says how far the turn with this key came. A turn in a turn joins it.
+        `key`, the n-th message that is added (not by `import_messages`) has the id `key#n`, so a repeated turn adds
+        nothing twice; `turn_state` says how far the turn with this key came. A turn in a turn joins it.
         """
         from quire.conversation.turn import run_turn  # late: not every program has turns
 
