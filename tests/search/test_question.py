@@ -103,6 +103,24 @@ def test_a_vague_message_recalls_little_and_a_clear_one_what_is_good() -> None:
     assert good.tokens < 1_000
 
 
+@pytest.mark.parametrize("text", ["Tell me something.", "Who are you?", "Is there anything today?", "今天怎么样？"])
+def test_words_about_now_or_about_anything_do_not_make_a_question_clear(text: str) -> None:
+    said = [Memory(n, n * 3, n * DAY, "User", f"{text} It is number {n}.") for n in range(4)]
+    said += [Memory(9 + n, 99 + n * 3, n * DAY, "User", "the pump ran well") for n in range(90)]
+    assert rank_memories(text, said).clarity == 0
+    said.append(Memory(999, 999, 0, "User", "a kestrel nest"))
+    assert rank_memories("Tell me something about the kestrel nest", said).clarity > 0
+
+
+def test_a_question_that_names_a_speaker_is_clear_even_if_the_bonus_makes_many_turns_alike() -> None:
+    said = [Memory(n, n * 3, n * DAY, ("Ada", "Bob")[n % 2], f"the kite {n} flew far away again") for n in range(200)]
+    named, other = (
+        rank_memories(text, said).lay_out(10_000, lambda text: len(text.split()), selective=True, floor=0.1).tokens
+        for text in ("Where did Ada's kite fly?", "Where did the kite fly?")
+    )
+    assert other <= 300 < 500 < named
+
+
 @pytest.mark.parametrize(
     "text",
     [

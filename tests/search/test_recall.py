@@ -220,6 +220,7 @@ def test_a_search_for_candidates_scores_few_pages_however_common_the_words_are(m
         texts[key].append("odd" if key % 2 else "even")
     index = MemoryIndex()
     index.update(None, IndexState(1, b""), [Document(key, body) for key, body in texts.items()])
+    weights = rank.Weights(index, [(0, MAX_KEY)])
     scored: list[int] = []
     make = rank.make_scorer
 
@@ -235,7 +236,7 @@ def test_a_search_for_candidates_scores_few_pages_however_common_the_words_are(m
     monkeypatch.setattr(rank, "make_scorer", counting)
     for words, best in (("kestrel pump", 77), ("pump well", None), ("kestrel", 77), ("odd even kestrel", 77)):
         scored.clear()
-        found = rank.rank_partial(index, parse_query(words), [(0, MAX_KEY)], [(0, MAX_KEY)], 50)
+        found = rank.rank_partial(index, parse_query(words), weights, [(0, MAX_KEY)], 50)
         assert len(scored) <= 2 * rank.MAX_SCORED + 512
         assert best is None or found[0][1] == best
         assert len(found) == (1 if words in ("kestrel", "kestrel pump") else 50)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from quire.model.clock import to_datetime
 from quire.search.query import Question
 from quire.search.rank import K1, B, idf
-from quire.search.tokenizer import STOP_WORDS, split_terms, stem
+from quire.search.tokenizer import STOP_WORDS, is_vague, split_terms, stem
 
 GAP = 4 * 3_600_000
 """Milliseconds of silence after which a new session begins."""
@@ -198,16 +198,17 @@ class _Scorer:
     def clarity(self, scores: Sequence[float]) -> float:
         """Return how rare the words of the question are in the best exchanges; 1 is enough for a question.
 
-        It is infinite if the question names a speaker or a month, and 0 if it has only one word.
+        It is infinite if the question names a speaker or a month, and 0 if it has only one word that is not vague.
         """
         question = self._question
         if question.speakers or question.months:
             return inf
-        if len(question.words) < 2:
+        clear = [found for word, found in self._asked.items() if not is_vague(word)]
+        if len(clear) < 2:
             return 0.0
         best = nlargest(3, range(len(scores)), key=lambda n: (scores[n], -n))
-        rarity = sum(idf(len(found), len(scores)) * (n in found) for found in self._asked.values() for n in best)
-        return rarity / (_MIN_RARITY if len(question.words) < _MANY_WORDS else _SOME_RARITY)
+        rarity = sum(idf(len(found), len(scores)) * (n in found) for found in clear for n in best)
+        return rarity / (_MIN_RARITY if len(clear) < _MANY_WORDS else _SOME_RARITY)
 
     def reason(self, n: int) -> str:
         """Return the main reason of a memory."""

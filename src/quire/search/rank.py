@@ -173,7 +173,7 @@ def rank(
 
 
 def rank_partial(
-    index: Index, query: Query, spans: Sequence[Span], within: Sequence[Span], limit: int, behind: Collection[int] = ()
+    index: Index, query: Query, weights: Weights, within: Sequence[Span], limit: int, behind: Collection[int] = ()
 ) -> list[ScoredKey]:
     """Return the best pages with some words of a query or other forms of them, as `rank` does.
 
@@ -182,7 +182,6 @@ def rank_partial(
     """
     if not query.clauses or not within:
         return []
-    weights = Weights(index, spans)
     terms = (term for clause in query.clauses for phrase in (clause.phrase, *clause.forms) for term in _terms(phrase))
     order = sorted(distinctive_terms(weights, list(dict.fromkeys(terms))), key=weights.count)
     if not order:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from heapq import nlargest
+from math import inf
 from operator import itemgetter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,7 +31,7 @@ from quire.search.indexing import query_index
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import CLOSE, OPEN, is_searchable, make_snippet, read_body
 from quire.search.query import Query, Question, Scope, make_clause
-from quire.search.rank import rank_partial
+from quire.search.rank import Weights, rank_partial
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
@@ -51,14 +52,13 @@ _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
 all, and a passage of fewer tokens is not worth showing."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
-_GOOD_SHARE, _FAIR_SHARE = 0.28, 0.2
-_MIN_SELECTED, _MAX_SELECTED = 300, 4_000
-"""A selective recall takes memories with the good share of the best score, in at most so many tokens; up to the fewest
-tokens it takes those with the fair share too."""
+_GOOD_SHARE, _MAX_SELECTED = 0.2, 6_000
+"""A selective recall takes memories with this share of the best score, in at most so many tokens."""
 _BELOW_FLOOR = 270
 """The tokens of memories for a message of common words. With its heading, the block has at most 300."""
 _ALIKE_SHARE, _FEW = 0.4, 16
-"""If a third of all memories, and not only a few, have this share of the best score, the question tells little."""
+"""If a third of all memories, and not only a few, have this share of the best score, the question tells little. A
+question that names a speaker or a month is clear: the bonus alone gives many memories this share."""
 _SAMPLE = 100
 """The number of exchanges that are taken from a long conversation to know how common a word is."""
 _MAX_LINES = 2_000
@@ -259,12 +259,12 @@ def _search(
     near = try_vectors(question, state.storage, state.context, embedder)
 
     def look(index: Index) -> list[list[int]]:
-        echoes = echo_cache_of(state, scope)
+        echoes, weights = echo_cache_of(state, scope), Weights(index, scope.spans())
         while True:
             found: list[list[int]] = []
             for within, limit in wanted:
                 spans = within.spans()
-                ranked = rank_partial(index, query, scope.spans(), spans, limit + len(echoes.keys), echoes.keys)
+                ranked = rank_partial(index, query, weights, spans, limit + len(echoes.keys), echoes.keys)
                 similar = near[0].like(near[1], spans, limit) if near and spans else ()
                 found.append(list(dict.fromkeys(key for _, key in (*ranked, *similar))))
             calls = (state.page(key) for keys in found for key in keys)
@@ -355,20 +355,17 @@ class RankedMemories(Struct, frozen=True):
             return RecallText()
         left = room if share is None else share
         alike = sum(score >= _ALIKE_SHARE * best for score in self.scores) if selective and floor else 0
-        is_vague = self.clarity < floor or alike > max(_FEW, len(self.scores) // 3)
+        is_vague = self.clarity < floor or (self.clarity < inf and alike > max(_FEW, len(self.scores) // 3))
         if is_vague or (selective and floor and not self.asks):
             left = min(left, _BELOW_FLOOR)
         if selective:
             left = min(left, _MAX_SELECTED)
         room = min(room, left)
-        enough = left - _MIN_SELECTED if selective else -1
         lines = _RecallLines(room, count, self.words)
-        least = (_FAIR_SHARE if selective else _MIN_SHARE) * best
+        least = (_GOOD_SHARE if selective else _MIN_SHARE) * best
         usable = [n for n, one in enumerate(self.memories) if self.scores[n] >= least and not one.echo]
         for number in nlargest(_MAX_LINES, usable, key=lambda n: (self.scores[n], -n)):
             memory = self.memories[number]
-            if left - lines.tokens <= enough and self.scores[number] < _GOOD_SHARE * best:
-                break
             if memory.key not in visible:
                 lines.add(number, memory)
             elif share is not None:

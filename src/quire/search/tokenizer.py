@@ -206,6 +206,12 @@ _STOP: Final = (
 )
 STOP_WORDS: Final = frozenset(_STOP.split())
 """Words that do not tell what a question is about."""
+_VAGUE: Final = (
+    "all anybody anyone any anything everybody everyone everything just nobody nothing now some somebody someone"
+    " something tell there today tonight up"
+)
+_VAGUE_WORDS: Final = frozenset(_VAGUE.split())
+_VAGUE_SIGNS: Final = frozenset("的了过得着吗呢吧啊是在有也都就很你您我他她它们这那谁什么怎样今天晚现")
 _SMALL_TALK: Final = (
     "afternoon again alright bye continue cool evening exactly fine go good goodbye great hello hey hi morning next"
     " nice no ok okay perfect please proceed right sure thank thanks yeah yep yes"
@@ -300,3 +306,14 @@ def _without_tense(word: str) -> str:
     if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
         return rest[:-1]
     return rest + "e" if len(_SYLLABLE.findall(rest)) == 1 and _SHORT_END.search(rest) else rest
+
+
+_VAGUE_STEMS: Final = frozenset(map(stem, _VAGUE_WORDS | STOP_WORDS)) | _VAGUE_WORDS | STOP_WORDS
+
+
+def is_vague(word: str) -> bool:
+    """Return whether a stemmed word does not make a question clear: it is about now, or about anything.
+
+    Of an unspaced script, this is a pair of signs that are in many questions.
+    """
+    return word in _VAGUE_STEMS or (not word.isascii() and _VAGUE_SIGNS.issuperset(word))

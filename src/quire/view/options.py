@@ -31,7 +31,7 @@ class RenderOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     a view with another `max_tokens`. If a `model` is known to bill more than quire counts (`report_usage`), the budget
     is in its tokens. With `budget_line`, one line at the end shows the model how full its view is. `recall` brings back
     pages that matter for the last user message, in at most this share of the budget (True: as many as their scores
-    suggest, in at most 0.9 of the budget and 4,000 tokens). A statement, a request, and a message of common words
+    suggest, in at most 0.9 of the budget and 6,000 tokens). A statement, a request, and a message of common words
     recall little: `recall_floor` is how rare the words must be. 0 turns this off, also for statements; 2 needs words
     twice as rare; by default it is 1 if `recall` is True, otherwise 0. `tools` are the schemas of the tools that are
     sent with the view: their tokens are reserved, and thinking that is bound to other tools is left out. Raises

@@ -4,7 +4,6 @@ from collections.abc import Collection
 from functools import cached_property
 
 from quire.core.engine import Engine
-from quire.core.records import PageRecord
 from quire.model.messages import PER_MESSAGE, Message
 from quire.model.pages import Form
 from quire.search.query import agent_scope
@@ -19,7 +18,7 @@ from quire.search.recall import (
 )
 from quire.view.draw import PartBuilder, block_head
 from quire.view.parts import RecalledPage, ViewPart
-from quire.view.tail import Priority, TailPiece, recalled_page
+from quire.view.tail import Paths, Priority, TailPiece, recalled_page
 
 TITLE = "Recalled from earlier"
 
@@ -97,10 +96,9 @@ class RecallBlock:
     def _shown_pages(self, pages: Collection[ChosenMemory]) -> list[RecalledPage]:
         state = self._engine.state
         found: list[RecalledPage] = []
+        paths: Paths = {}
         for one in pages:
-            page = state.page(one.key)
-            tokens = page.header.tokens if isinstance(page, PageRecord) else 0
-            found += recalled_page(state, one.key, tokens, one.reason, round(one.score, 3))
+            found += recalled_page(state, one.key, paths, one.reason, round(one.score, 3))
         return found
 
 

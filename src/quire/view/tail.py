@@ -364,23 +364,35 @@ def draw_text(reader: Reader, piece: TailText) -> ViewPart:
     shown: list[ShownPage] = []
     if kind == "recalled":
         found = zip_longest(piece.pages, piece.scores, piece.reasons)  # older records have no scores
+        paths: Paths = {}
         for key, score, reason in found:
-            shown += recalled_page(reader, key, tokens, reason or _REASON, score or 0.0, is_new=False)
+            shown += recalled_page(reader, key, paths, reason or _REASON, score or 0.0, tokens)
     else:
         shown += [ShownPage(key, reader.index(key), "whole", tokens) for key in piece.pages]
     return ViewPart(kind, [Message(role="user", content=piece.text)], piece.tokens, shown)
 
 
+Paths = dict[int | None, tuple[PageIndex, ...]]
+"""The path of the pages in a folder, by the folder."""
+
+
 def recalled_page(
-    reader: Reader, key: int, tokens: int, reason: str, score: float, *, is_new: bool = True
+    reader: Reader, key: int, paths: Paths, reason: str, score: float, tokens: int | None = None
 ) -> list[RecalledPage]:
-    """Return a page as a recalled one; nothing if it was removed."""
+    """Return a page as a recalled one; nothing if it was removed. `paths` are reused.
+
+    `tokens` are those of a page of an earlier view; a new page has its own.
+    """
     page = reader.page(key) or reader.current_page(key)
     if not isinstance(page, PageRecord):
         return []
-    path = tuple(reader.index(folder.key) for folder in reader.ancestors(page))[::-1]
-    when = to_datetime(page.header.created)
-    return [RecalledPage(key, reader.index(key), "whole", tokens, reason, path, when, score, is_new)]
+    header = page.header
+    folder = None if header.lifecycle is Lifecycle.COLD_ARCHIVED else page.parent
+    if folder not in paths:
+        paths[folder] = tuple(reader.index(above.key) for above in reader.ancestors(page))[::-1]
+    when, is_new = to_datetime(header.created), tokens is None
+    size = header.tokens if tokens is None else tokens
+    return [RecalledPage(key, reader.index(key), "whole", size, reason, paths[folder], when, score, is_new)]
 
 
 def may_be_shown(reader: Reader, piece: TailText) -> bool:
