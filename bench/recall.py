@@ -37,8 +37,6 @@ PROMPT = "You are a helpful companion who remembers what was said."
 HEADER = "Recalled:\n"
 WORDS, VECTORS = "quire", "quire + wordllama"
 SELECTIVE = ", recall=True"
-FEWER = {VECTORS + SELECTIVE: (1_000, 4_000)}
-"""The budgets of methods that are not measured with all."""
 MISSING = {
     (WORDS, 1_000): 21.0,
     (WORDS, 4_000): 10.0,
@@ -124,7 +122,7 @@ def run() -> list[Figure]:
     """Return all figures of recall; none without the dialogues or the packages that are compared."""
     if not can_run():
         return []
-    names = [(name, budget) for budget in BUDGETS for name in WAYS if budget in FEWER.get(name, BUDGETS)]
+    names = [(name, budget) for budget in BUDGETS for name in WAYS]
     jobs = [(name, budget, number) for name, budget in names for number in range(dialogue_count())]
     parts = dict(zip(jobs, in_processes(ask_all, jobs), strict=True))
     tallies = {

@@ -206,12 +206,6 @@ _STOP: Final = (
 )
 STOP_WORDS: Final = frozenset(_STOP.split())
 """Words that do not tell what a question is about."""
-_VAGUE: Final = (
-    "all anybody anyone any anything everybody everyone everything just nobody nothing now some somebody someone"
-    " something tell there today tonight up"
-)
-_VAGUE_WORDS: Final = frozenset(_VAGUE.split())
-_VAGUE_SIGNS: Final = frozenset("的了过得着吗呢吧啊是在有也都就很你您我他她它们这那谁什么怎样今天晚现")
 _SMALL_TALK: Final = (
     "afternoon again alright bye continue cool evening exactly fine go good goodbye great hello hey hi morning next"
     " nice no ok okay perfect please proceed right sure thank thanks yeah yep yes"
@@ -220,6 +214,12 @@ _SMALL_TALK: Final = (
 )
 SMALL_TALK: Final = frozenset(_SMALL_TALK.split())
 """A message of only these words asks for nothing."""
+_VAGUE: Final = (
+    "all anybody anyone any anything aren couldn didn doesn don everybody everyone everything hadn hasn haven isn just"
+    " nobody nothing now shouldn some somebody someone something tell there today tonight up wasn weren won wouldn"
+)
+_VAGUE_WORDS: Final = frozenset(_VAGUE.split()) | STOP_WORDS | SMALL_TALK
+_VAGUE_SIGNS: Final = frozenset("的了过得着吗呢吧啊是在有也都就很你您我他她它们这那谁什么怎样今天晚现")
 _FORMS: Final = (
     "go went gone going goes;buy bought;see saw seen;take took taken;get got gotten;make made;give gave given;come"
     " came;find found;think thought;tell told;feel felt;leave left;bring brought;begin began begun;keep kept;hold"
@@ -308,7 +308,7 @@ def _without_tense(word: str) -> str:
     return rest + "e" if len(_SYLLABLE.findall(rest)) == 1 and _SHORT_END.search(rest) else rest
 
 
-_VAGUE_STEMS: Final = frozenset(map(stem, _VAGUE_WORDS | STOP_WORDS)) | _VAGUE_WORDS | STOP_WORDS
+_VAGUE_STEMS: Final = frozenset(map(stem, _VAGUE_WORDS)) | _VAGUE_WORDS
 
 
 def is_vague(word: str) -> bool:
