@@ -112,6 +112,10 @@ other dialogues is chosen, the left-out dialogues lose 0.8 to 1.2 points up to 4
 3.2 with words and 2.3 with vectors. So the built-in pair has a margin. A question that names a speaker is never
 vague: the bonus makes many of its turns alike, which limited 4 % of the questions with vectors to 300 tokens.
 
+The messages of small talk below were known when the list of vague words was written. 22 messages that were written
+after it recalled 193 tokens on average in the held-out history, and 665 in a dialogue of LoCoMo at 4,000 tokens, where
+4 of them had rare words (“You look tired, everything ok?”). Greetings joined the list after that.
+
 In the rows “constants chosen on the other dialogues” no dialogue is used to choose the constants that it is measured
 with. These rows and the rows “without …” rank turns without a view. With vectors, 1.2 is chosen for the weight of a
 named speaker for every left-out dialogue. The built-in weight is 1.5: in a view at 1,000 tokens, 1.2 shows the evidence
