@@ -389,3 +389,18 @@ def test_why_explains_segments_without_a_line() -> None:
     assert answer.call == "update_segment('mem', max_capacity=0)"
     ctx.pages.update_segment("mem", max_capacity=0)
     assert ctx.why("mem-1").call == ""
+
+
+def test_pages_of_a_private_segment_start_no_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.view.view_cache.MOST_WAITING", 5)
+    ctx = quire.open("memory:", budget=1_500)
+    ctx.pages.add_segment(quire.Segment(id="docs", name="Vault"))
+    for _ in range(40):
+        ctx.user("word " * 60)
+        check_view(ctx, 1_500)
+    ctx.pages.set_segment_permission("docs", quire.Permission.PRIVATE)
+    add_notes(ctx, 6, "docs-0")
+    ctx.agent.create_detail_page("Seat", "", "By the window.", "mem-0")
+    before = ctx.seq
+    check_view(ctx, 1_500)
+    assert ctx.seq == before

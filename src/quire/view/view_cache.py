@@ -30,7 +30,7 @@ from quire.view.draw import (
     insert_opened,
 )
 from quire.view.parts import Reply, ViewPart, total_tokens
-from quire.view.segments import MOST_WAITING, draw_segments, insert_new, new_pages
+from quire.view.segments import MOST_WAITING, draw_segments, drawn_segments, insert_new, new_pages
 
 if TYPE_CHECKING:
     from quire.view.thinking import ThinkingChain
@@ -306,7 +306,8 @@ class ViewCache:
         """Find out whether a fold is needed because of a capacity or of pages that wait for a layout."""
         counters = state.counters
         self.is_over_capacity = any(
-            counters[number].next - layout.next > MOST_WAITING for number, layout in self._layouts.items()
+            (layout := self._layouts.get(number)) is not None and counters[number].next - layout.next > MOST_WAITING
+            for number, _ in (drawn_segments(state) if self._layouts else ())
         )
         for number, segment in state.live_segments():
             if segment.max_capacity and not self.is_over_capacity:
