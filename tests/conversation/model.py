@@ -151,6 +151,17 @@ class Model(MessageModel):
         if self.state == present:
             raise Refused("pins are not brought back")
         self._keeps_pins(present, pages)
+        if self._returns_from_a_block(present, pages):
+            raise Refused("what a temporary block took back stays away")
+
+    def _returns_from_a_block(self, present: State, pages: Iterable[str]) -> bool:
+        """Return whether a message returns that arrived in a temporary block, which has ended."""
+        now, before = self.state.pages, present.pages
+        back = [i for i in pages if i in now and now[i].numbers and now[i].mark is Mark.NONE]
+        back = [i for i in back if i not in before or before[i].mark is not Mark.NONE]
+        born = [min(seq for seq, state in self.states.items() if index in state.pages) for index in back]
+        ends = {seq: entry.undoes or 0 for seq, entry in self.entries.items() if entry.operation == "temporary"}
+        return any(0 < first <= seq < end for end, first in ends.items() for seq in born)
 
     def _keeps_pins(self, present: State, pages: Iterable[str]) -> None:
         """Keep pinned pages, and show them."""

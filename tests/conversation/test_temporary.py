@@ -458,3 +458,20 @@ def test_a_storage_that_fails_at_the_end_leaves_the_conversation_as_it_was() -> 
     storage.broken = False
     assert everything(ctx.pages) == before
     assert ctx.user("b") == 1
+
+
+@pytest.mark.parametrize("operation", ["delete", "undo"])
+def test_no_undo_brings_back_a_message_that_left_inside_the_block(operation: str) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("stays")
+    with ctx.temporary():
+        ctx.user("temporary")
+        ctx.delete(1) if operation == "delete" else ctx.undo(ctx.seq)
+        inside = ctx.seq
+        ctx.undo(inside)  # possible while the block is open
+        ctx.undo(ctx.seq)
+    for seq in (inside, inside + 2):
+        with pytest.raises(InvalidOperation, match="a temporary block is not brought back"):
+            ctx.undo(seq)
+    assert [message.content for message in ctx.messages()] == ["stays"]
+    assert ctx.check() == []

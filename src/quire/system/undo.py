@@ -197,15 +197,28 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
             raise InvalidOperation(
                 f"nothing up to entry {plan.horizon} (a cleanup, a purge or the start of a fork) can be undone."
             )
-        if record.operation == "temporary":
+        if record.operation != "temporary":
+            _revert(plan, seq, record)
+        if record.operation == "temporary" or _returns_temporary(plan, seq):
             raise InvalidOperation(
                 "a temporary block is not brought back.",
                 Hint("messages", arguments="all=True", purpose="to read its messages"),
             )
-        _revert(plan, seq, record)
     except InvalidOperation as error:
         raise InvalidOperation(f"Cannot undo entry {seq} ({record.operation}): {error.fact}", *error.hints) from None
     return seq
+
+
+def _returns_temporary(plan: Plan, seq: int) -> bool:
+    """Return whether undoing an entry brings back a message that arrived in a temporary block, which has ended."""
+    born = [
+        page.header.born
+        for key, page in plan.pages.items()
+        if isinstance(page, PageRecord) and page.header.numbers and page.header.mark is Mark.NONE
+        if not isinstance(was := plan.state.page(key), PageRecord) or was.header.mark is not Mark.NONE
+    ]
+    entries = read_entries(plan.state, seq + 1) if born else ()
+    return any(entry.operation == "temporary" and 0 < entry.undoes <= max(born) for _, entry in entries)
 
 
 def checkpoint(plan: Plan, name: str) -> int:
