@@ -243,3 +243,44 @@ def test_cache_marks_of_messages_are_not_sent() -> None:
     assert "cache_control" not in str(view.anthropic())
     assert check_legal(view.anthropic(cache=True), "anthropic") == []
     assert str(view.anthropic(cache=True)).count("cache_control") == 4
+
+
+# Calls of OpenAI's own tools, and calls that were cut off
+
+
+LOCAL_CALLS: list[dict[str, Any]] = [
+    {"type": "local_shell_call", "id": "l", "action": {"type": "exec", "command": ["ls"]}, "status": "completed"},
+    {"type": "shell_call", "action": {"commands": ["ls"]}, "status": "completed"},
+    {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}, "status": "completed"},
+    {"type": "tool_search_call", "execution": "client", "arguments": {}, "status": "completed"},
+    {"type": "custom_tool_call", "name": "f", "input": "ls"},
+]
+
+
+@pytest.mark.parametrize("call", LOCAL_CALLS, ids=lambda call: str(call["type"]))
+@pytest.mark.parametrize("result", [None, "Done."])
+def test_a_call_of_a_local_tool_has_an_output_of_its_kind(call: dict[str, Any], result: str | None) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Go")
+    ctx.add({**call, "call_id": "c"})
+    if result is not None:
+        ctx.tool_result("c", result)
+    _, _, sent, output = ctx.render().responses()
+    assert sent == {**call, "call_id": "c"}
+    assert check_legal([ASK_ITEM, sent, output], "responses") == []
+    kind = "function_call" if call["type"] == "local_shell_call" else str(call["type"])
+    assert output["type"] == ("tool_search_output" if kind == "tool_search_call" else f"{kind}_output")
+    assert kind == "tool_search_call" or (result or "[no result]") in str(output["output"])
+
+
+ASK_ITEM = {"role": "user", "content": "Go"}
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, {}), ({"input": None}, {}), ({"input": '{"a'}, {"_raw": '{"a'})])
+def test_the_input_of_a_call_is_an_object(given: dict[str, Any], wanted: dict[str, Any]) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Go")
+    ctx.add({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", **given}]})
+    form = ctx.render().anthropic()
+    assert form["messages"][1]["content"][0]["input"] == wanted
+    assert check_legal(form, "anthropic") == []

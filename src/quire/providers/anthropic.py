@@ -123,7 +123,8 @@ def _parse(value: Values, place: str) -> Iterable[Message]:
     role = parts.role_field(value, place, _ROLES)
     content = value.get("content")
     if role == "assistant" and isinstance(content, list):
-        return [_exact(_turn(content, f"{place}.content"), value)]
+        turn = _turn(content, f"{place}.content")
+        return [_exact(turn, {**value, "content": [_complete_call(block) for block in content]})]
     if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
         return _taken_apart(value, f"{place}.content")
     content = parts.read_content(content, f"{place}.content", _READERS)
@@ -237,6 +238,13 @@ def _turn(blocks: list[Any], place: str) -> Message:
         else:
             content.append(parts.read_part(block, where, _READERS))
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
+
+
+def _complete_call(block: Any) -> Any:
+    """Return a call with an object as its input, which the provider requires; return any other block unchanged."""
+    if not isinstance(block, dict) or block.get("type") != "tool_use" or isinstance(block.get("input"), dict):
+        return block
+    return {**block, "input": parts.arguments_object(block.get("input") or "")}
 
 
 def _format_message(message: Message) -> Values | None:

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
+from quire.providers.responses import CALLS, OUTPUTS, result_key
 
 Values = Mapping[str, Any]
 Broken = tuple[int, str, str]
@@ -154,16 +155,21 @@ def _check_message(position: int, message: Values, roles: Container[object]) -> 
 def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
     waiting: dict[str, int] = {}
     answered: set[str] = set()
+    shells: dict[str, str] = {}  # the call ids of local shells, by the ids of their items
     for position, item in enumerate(items):
         match item.get("type") or ("message" if "role" in item else "item_reference"):
-            case "function_call" | "custom_tool_call":
-                call_id = str(item.get("call_id"))
-                yield from _check_spelling(position, call_id, item.get("name"), "responses")
+            case kind if kind in CALLS and item.get("call_id") is not None:
+                call_id = str(item["call_id"])
+                shells |= {str(item.get("id")): call_id} if kind == "local_shell_call" else {}
+                name = item.get("name") if kind in ("function_call", "custom_tool_call") else kind
+                yield from _check_spelling(position, call_id, name, "responses")
                 if call_id in waiting:
                     yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
                 waiting[call_id] = position
-            case "function_call_output" | "custom_tool_call_output":
-                yield from _take_output(position, str(item.get("call_id")), waiting, answered)
+            case kind if kind in OUTPUTS and item.get(result_key(item)) is not None:
+                call_id = str(item[result_key(item)])
+                call_id = shells.get(call_id, call_id) if kind == "local_shell_call_output" else call_id
+                yield from _take_output(position, call_id, waiting, answered)
             case "reasoning":
                 yield from _reasoning(position, items)
             case "message":
@@ -263,6 +269,8 @@ def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], c
                 yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
             called.add(call_id)
             waiting[call_id] = position
+            if not isinstance(block.get("input"), Mapping):
+                yield position, "malformed block", f"The input of the call {call_id!r} is not an object."
         elif _kind(block) == "thinking" and not block.get("signature"):
             yield position, "unsigned thinking", "A thinking block without its signature."
 

@@ -5,7 +5,7 @@ stay together. An item that needs no answer is stored unchanged as a part of typ
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import structs
 
@@ -39,12 +39,12 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages as input items."""
-    custom: set[str] = set()
+    kinds: dict[str | None, str] = {}
     items: list[Values] = []
     for message in messages:
-        custom -= {call.id for call in message.tool_calls}
-        custom |= {call.id for call in message.tool_calls if call.custom}
-        items.extend(find_original(message, "responses") or _format_items(message, custom))
+        written = find_original(message, "responses") or list(_format_items(message, kinds))
+        kinds |= {item.get("call_id"): item["type"] for item in written if _is_call(item)}
+        items.extend(written)
     return items
 
 
@@ -113,8 +113,9 @@ def _message(run: Sequence[Entry]) -> Message:
         message = _input(first)
     else:
         message = _turn(run)
-    custom = [message.tool_call_id] if first.value.get("type") == "custom_tool_call_output" else []
-    message = keep_original(message, [item.value for item in run], list(_format_items(message, custom)))
+    is_custom = first.value.get("type") == "custom_tool_call_output"
+    kinds = {message.tool_call_id: "custom_tool_call"} if is_custom else {}
+    message = keep_original(message, [item.value for item in run], list(_format_items(message, kinds)))
     meta = {key: value for item in run for key, value in item.meta.items()}
     return structs.replace(message, meta=meta) if meta else message
 
@@ -210,16 +211,31 @@ _READERS: Mapping[str, parts.Reader] = {
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
 
 
-def _format_items(message: Message, custom: Container[str | None]) -> Iterator[Values]:
-    """Write the items of the message from the common fields."""
+def _format_items(message: Message, kinds: Mapping[str | None, str]) -> Iterator[Values]:
+    """Write the items of the message from the common fields. `kinds` are the types of the calls before it."""
     if message.role == "tool":
-        kind = "custom_tool_call_output" if message.tool_call_id in custom else "function_call_output"
-        yield {"type": kind, "call_id": message.tool_call_id or "", "output": _write_content(message) or ""}
+        yield _written_output(message, kinds.get(message.tool_call_id, ""))
     elif message.role == "assistant":
         yield from _written_turn(message)
         yield from map(_written_call, message.tool_calls)
     else:
         yield {"role": "developer" if message.developer else message.role, "content": _write_content(message) or ""}
+
+
+def _written_output(message: Message, kind: str) -> Values:
+    """Write a result as the output that its kind of call needs. Codex answers a local shell like a function."""
+    answer: Values = {"type": f"{kind}_output", "call_id": message.tool_call_id or ""}
+    match kind:
+        case "shell_call":
+            outcome = {"type": "exit", "exit_code": 0}
+            return {**answer, "output": [{"stdout": message.text, "stderr": "", "outcome": outcome}]}
+        case "apply_patch_call":
+            return {**answer, "status": "completed", "output": message.text}
+        case "tool_search_call":
+            return {**answer, "type": "tool_search_output", "tools": []}
+        case "custom_tool_call":
+            return {**answer, "output": _write_content(message) or ""}
+    return {**answer, "type": "function_call_output", "output": _write_content(message) or ""}
 
 
 def _written_turn(message: Message) -> Iterator[Values]:
