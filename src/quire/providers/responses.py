@@ -6,6 +6,7 @@ stay together. An item that needs no answer is stored unchanged as a part of typ
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import structs
 
@@ -48,7 +49,7 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     return items
 
 
-def result_key(value: Values) -> str:
+def result_key(value: Mapping[str, Any]) -> str:
     """Return the key of the call's id in an output: the API has `id` for a local shell, the Agents SDK `call_id`."""
     return "id" if value["type"] == "local_shell_call_output" and "call_id" not in value else "call_id"
 
