@@ -86,3 +86,9 @@ def test_a_tool_without_parameters_is_legal_and_other_tools_stay_or_are_refused(
         assert ctx.tools.anthropic([hosted])[-1] is hosted
         with pytest.raises(quire.InvalidValue, match="custom tool of OpenAI has no form for 'anthropic'"):
             ctx.tools.anthropic([{"type": "custom", "custom": {"name": "shell"}}])
+
+
+@pytest.mark.parametrize("tools", [5, "find", {"name": "find"}])
+def test_a_view_refuses_tools_that_are_not_a_list(tools: Any) -> None:
+    with pytest.raises(quire.InvalidValue, match="a list of tool schemas is needed"):
+        quire.open("memory:").render(tools=tools)

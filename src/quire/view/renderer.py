@@ -300,9 +300,9 @@ class Renderer:
     def _tools(self, tools: Sequence[Any]) -> CountedTools:
         """Return tool schemas with their digest and their tokens. The last ones are cached."""
         if self._counted_tools.tools != tools:
-            digest, counter = _digest(dumps(to_plain_json(tools, "tools"))), self._engine.counter
-            sizes = tool_sizes(tools, counter)
-            self._counted_tools = CountedTools(list(tools), digest, count_tools(tools, counter), sizes)
+            counter = self._engine.counter
+            tokens, digest = count_tools(tools, counter), _digest(dumps(to_plain_json(tools, "tools")))
+            self._counted_tools = CountedTools(list(tools), digest, tokens, tool_sizes(tools, counter))
         return self._counted_tools
 
     def _update_cache(self) -> ViewCache:
