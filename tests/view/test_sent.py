@@ -154,3 +154,20 @@ async def test_the_async_context_has_it_too() -> None:
         sent = await ctx.last_sent()
         assert sent is not None
         assert sent.tokens == view.tokens
+
+
+def test_recalled_pages_of_a_sent_view_are_new_if_they_were_recalled_for_its_message() -> None:
+    ctx = quire.open("memory:", budget=900)
+    for number in range(60):
+        ctx.user(f"I booked flight HAT{number} to city{number} for person{number}.")
+        ctx.render()
+        ctx.assistant(f"Confirmed Q{number}.")
+    for number in (7, 30):
+        ctx.user(f"Where does flight HAT{number} go?")
+        recalled = ctx.render(recall=0.2).recalled
+        ctx.assistant("Answer.")
+        sent = ctx.last_sent()
+        assert sent is not None
+        assert sent.view is not None
+        assert any(page.is_new for page in recalled)
+        assert [(page.index, page.is_new) for page in sent.view.recalled] == [(p.index, p.is_new) for p in recalled]

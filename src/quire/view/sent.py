@@ -106,7 +106,7 @@ def _stored_view(state: State, number: int, record: MessageRecord, sent: SentVie
         reply=state.numbering().index(number),
         tools=() if tools is None else tools.tools,
         last_fold=0 if fold is None else fold.seq,
-        tail=tuple(draw_text(state, piece) for piece in sent.tail if may_be_shown(state, piece)),
+        tail=tuple(draw_text(state, piece, is_new=True) for piece in sent.tail if may_be_shown(state, piece)),
     )
 
 

@@ -357,7 +357,7 @@ def to_tail_text(part: ViewPart) -> TailText:
     return TailText(part.kind, part.messages[0].text, part.tokens, pages, scores, reasons)
 
 
-def draw_text(reader: Reader, piece: TailText) -> ViewPart:
+def draw_text(reader: Reader, piece: TailText, *, is_new: bool = False) -> ViewPart:
     """Return a stored text of a tail as a part of a view."""
     kind: PartKind = "window" if piece.kind == "window" else "recalled" if piece.kind == "recalled" else "budget"
     tokens = piece.tokens // max(1, len(piece.pages))
@@ -366,7 +366,8 @@ def draw_text(reader: Reader, piece: TailText) -> ViewPart:
         found = zip_longest(piece.pages, piece.scores, piece.reasons)  # older records have no scores
         paths: Paths = {}
         for key, score, reason in found:
-            shown += recalled_page(reader, key, paths, reason or _REASON, score or 0.0, tokens)
+            size = None if is_new else tokens
+            shown += recalled_page(reader, key, paths, reason or _REASON, score or 0.0, size)
     else:
         shown += [ShownPage(key, reader.index(key), "whole", tokens) for key in piece.pages]
     return ViewPart(kind, [Message(role="user", content=piece.text)], piece.tokens, shown)
