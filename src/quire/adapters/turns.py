@@ -523,7 +523,8 @@ class Turn(Generic[Answer]):
 
 def _check_client(found: T, *, is_async: bool) -> T:
     """Return what a call of the client returned. Raise `InvalidValue` if the client is of the other kind."""
-    if (isawaitable(found) or hasattr(found, "__aenter__")) is is_async:
+    can_wait = isawaitable(found) or hasattr(found, "__aenter__")
+    if can_wait if is_async else not can_wait or hasattr(found, "__enter__"):  # a traced stream has both forms
         return found
     if iscoroutine(found):
         found.close()
