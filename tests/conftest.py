@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A killed process loses nothing written to memory or to disk, so waiting for a disk proves nothing more.
 if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    tempfile.tempdir = os.environ.setdefault("TMPDIR", str(_MEMORY))  # for folders that are not pytest's
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

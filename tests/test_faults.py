@@ -36,9 +36,10 @@ from quire import (
 )
 from quire.core.plan import Plan
 from quire.errors import OutcomeUnknown
+from quire.storage.base import Commit, Put
 from quire.system import PageStorage, lifecycle, tree
 from quire.testing import FaultyStorage, InjectedFault
-from quire.testing.case import When
+from quire.testing.case import When, contents
 
 CONTEXT = "book"
 THEN, NOW = 1_700_000_000_000, 1_700_000_360_000
@@ -206,6 +207,10 @@ class Shelf:
         storage = self._open(self._book)
         migrate(self._source(), storage)
         self.before = snapshot(system_on(storage))
+        head, records = contents(storage, CONTEXT)
+        assert head is not None
+        puts = [Put(family, r.key, r.value, r.group, r.order) for family, found in records.items() for r in found]
+        self._whole = Commit(0, head.version, head.value, puts)
         storage.close()
 
     def copy(self) -> Storage:
@@ -221,7 +226,7 @@ class Shelf:
                 shutil.copy(self._book, place)
         storage = self._open(place)
         if self.backend == "memory":
-            migrate(self._source(), storage)
+            storage.commit(CONTEXT, self._whole)
         return storage
 
     def empty(self) -> Storage:

@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     long = bool(request.config.getoption("--long", default=False))
-    users, count, turns = (USERS, WORKERS, 10_000) if long else (50, 2, 1)
+    users, count, turns = (USERS, WORKERS, 10_000) if long else (40, 2, 1)
     seed = int(os.environ.get("QUIRE_SEED", random.randrange(10**6)))
     print(f"QUIRE_SEED={seed}")  # noqa: T201 - shown when it fails
     chance = random.Random(seed)
@@ -40,7 +40,7 @@ def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.Fixt
         ended = threading.Event()
 
         def disturb() -> None:
-            while (long or workers.kills < 3) and not ended.wait(chance.uniform(0.5, 2.0)):
+            while (long or workers.kills < 2) and not ended.wait(chance.uniform(0.5, 2.0)):
                 workers.kill(chance.randrange(count))
 
         killer = threading.Thread(target=disturb)

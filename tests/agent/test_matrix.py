@@ -26,7 +26,7 @@ TALKS: dict[str, tuple[PermissionName, bool]] = {
 }
 SHARES = (*TALKS, *TYPES)
 """The matrix in parts: conversations, and all segments of each type."""
-BRIEF = [share if at % 2 else broad(share)[0] for at, share in enumerate(SHARES)]
+BRIEF = [share if share in ("a conversation", "CUSTOM") else broad(share)[0] for share in SHARES]
 LEAST = 19_000
 
 

@@ -319,7 +319,7 @@ arguments = st.dictionaries(fields, values, max_size=6) | values
     st.sampled_from([tool.name for tool in TOOLS if hasattr(AgentContext, "budget") or tool.name != "budget"]),
     arguments,
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nothing_raises_out_of_a_call(name: str, sent: Any) -> None:
     ctx = talk()
     tools = tools_of(ctx, manage=True)

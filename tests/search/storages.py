@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from quire import ContextSystem, FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
 from tests.books import new_book
 from tests.marks import broad
@@ -14,7 +12,6 @@ from tests.servers.postgres import postgres_url
 
 BACKENDS = ("memory", "file", "sqlite", "postgres")
 BRIEF = ["memory", "sqlite", *broad("file", "postgres")]
-LONG = [*BACKENDS[:3], pytest.param("postgres", marks=pytest.mark.slow)]
 """The backends for tests with very many queries. PostgreSQL is slow there: each query is a round trip."""
 
 

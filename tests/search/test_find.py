@@ -26,7 +26,7 @@ from quire.search import rank as ranking
 from quire.search.find import find
 from quire.search.query import agent_scope
 from tests.books import folder, leaf, new_book
-from tests.search.storages import BRIEF, LONG, found, shelves, storage_of
+from tests.search.storages import BRIEF, found, shelves, storage_of
 
 _WORDS = "pump valve tank gauge water 水泵 数据 数据库 東京 서울 getUserName user_id HAT136 May 20 src/a.py é"
 WORDS = _WORDS.split()
@@ -91,7 +91,7 @@ def test_every_backend_gives_the_same_order_and_scores(tmp_path_factory: Any, se
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("kind", BRIEF)
 def test_every_page_is_found_by_a_rare_word_of_its_own(tmp_path_factory: Any, kind: str, seed: int) -> None:
     """After folding, archiving, moving, removing, undoing, rolling back, forking and copying."""
     chance = random.Random(seed)
@@ -283,7 +283,7 @@ def test_roles_and_the_way_to_a_page() -> None:
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("kind", BRIEF)
 def test_private_pages_change_nothing_for_an_agent(tmp_path_factory: Any, kind: str, seed: int) -> None:
     answers = []
     for secrets in (0, 25):

@@ -10,6 +10,7 @@ import pytest
 
 import quire
 from quire.view.fold.fit_budget import BudgetFitter
+from tests.marks import broad
 from tests.servers.postgres import postgres_url
 from tests.view.view_writers import BUDGET, CONTEXT
 
@@ -42,7 +43,7 @@ def sizes_of_views(url: str, writers: int, steps: int) -> list[tuple[int, int]]:
     return [size for out, _ in ended for size in json.loads(out)]
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+@pytest.mark.parametrize("backend", ["sqlite", *broad("postgres")])
 def test_no_view_is_above_the_budget_beside_other_processes(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
