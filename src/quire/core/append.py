@@ -11,7 +11,7 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.commit import put_page
+from quire.core.commit import add_pages, put_page
 from quire.core.engine import Engine
 from quire.core.exchanges import exchange_header
 from quire.core.plan import rank_after, with_caller
@@ -20,7 +20,6 @@ from quire.core.records import (
     FORMAT,
     PAGE_CODE,
     Counter,
-    Counts,
     EntryRecord,
     Header,
     MessageRecord,
@@ -172,12 +171,11 @@ def _append(
     messages: dict[int, tuple[MessageRecord, int]],
 ) -> None:
     state, folder = engine.state, end.folder
-    segment, counts = segment_number(folder), state.counts()
+    segment = segment_number(folder)
     page = PageRecord(end.key, folder, end.rank, header)
     tally = state.folder(folder).tally.plus(1, crc32(end.rank))
-    counters, pages = list(state.counters), list(counts.pages)
+    counters = list(state.counters)
     counters[segment] = Counter(counters[segment].segment, counters[segment].next + 1)
-    pages[segment] += 1
     writes.insert(0, put_page(page, state.mark))
     _store(
         engine,
@@ -192,7 +190,7 @@ def _append(
         next_body=state.head.next_body + bool(header.body),
         counters=tuple(counters),
         tally=tally.pack(),
-        counts=Counts(counts.first_entry, tuple(pages), counts.pins, counts.notes, counts.checkpoints),
+        counts=add_pages(state.counts(), (end.key,), len(counters)),
     )
 
 

@@ -4,7 +4,7 @@ Derived are the number of children of each folder (tally), the pins, and the def
 changed and that the view shows unchanged until the next fold.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -98,42 +98,38 @@ class Changes:
     def head(self, context: str, identity: bytes, *, budget: int, fold_budget: int, turn: int = 0) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
-        return HeadRecord(
-            format=FORMAT,
-            created=plan.created or old.created or plan.now,
+        return replace(
+            old,
             updated=plan.now,
             next_body=old.next_body + len(plan.bodies),
             counters=tuple(plan.counters),
-            tally_of=self.tally_of,
             tally=self.tally,
-            actors=plan.actors,
-            identity=identity,
             next_message=plan.next_message,
-            horizon=plan.horizon,
-            deferred_count=self.deferred_count,
-            family=old.family,
             budget=budget,
-            layouts=self.layout_count,
-            fold_budget=fold_budget,
             counts=self.counts,
             stamp=head_stamp(context, plan.seq),
+            format=FORMAT,
+            created=plan.created or old.created or plan.now,
+            tally_of=self.tally_of,
+            actors=plan.actors,
+            identity=identity,
+            horizon=plan.horizon,
+            deferred_count=self.deferred_count,
+            layouts=self.layout_count,
+            fold_budget=fold_budget,
             turn=turn,
-            lineage=old.lineage,
         )
 
     def _count(self) -> Counts:
         """Return the number of records after these changes."""
         old, notes = self._state.counts(), self._plan.notes
-        pages = [*old.pages, *[0] * (len(self._plan.counters) - len(old.pages))]
-        for key in self._new_pages:
-            pages[segment_number(key)] += 1
+        counts = add_pages(old, self._new_pages, len(self._plan.counters))
         if not notes and not self.pins:  # the usual case
-            return Counts(old.first_entry, tuple(pages), old.pins, old.notes, old.checkpoints)
+            return counts
         known = {key for key in notes if key < CHECKPOINTS} - set(old.notes)
         checkpoints = [key for key in notes if key >= CHECKPOINTS and self._state.note(key) is None]
-        return Counts(
-            first_entry=old.first_entry,
-            pages=tuple(pages),
+        return replace(
+            counts,
             pins=old.pins + sum(1 if pinned else -1 for pinned in self.pins.values()),
             notes=tuple(sorted({*old.notes, *known})) if known else old.notes,
             checkpoints=old.checkpoints + len(checkpoints),
@@ -264,6 +260,14 @@ def put_page(page: PageRecord, mark: bytes) -> Put:
     """Return the write of a new page."""
     key, group, rank = page.key, page.group, page.rank
     return Put(PAGE, key, encode_page(key, page.header, group, rank, mark), group, rank, is_new=True)
+
+
+def add_pages(counts: Counts, keys: Iterable[int], segments: int) -> Counts:
+    """Return the counts after new pages with these keys, in a context with so many segments."""
+    pages = [*counts.pages, *[0] * (segments - len(counts.pages))]
+    for key in keys:
+        pages[segment_number(key)] += 1
+    return Counts(counts.first_entry, tuple(pages), counts.pins, counts.notes, counts.checkpoints)
 
 
 def find_deferred_changes(plan: Plan, known: Mapping[int, DeferredChange]) -> dict[int, DeferredChange | None]:
