@@ -333,9 +333,7 @@ class Model(Kept):
             self.state.segments[name] = replace(now, live=False)
             return
         permission = now.permission
-        if (
-            old.added != now.added and old.live != now.live
-        ):  # two segments with one id: neither gives rights to the other
+        if old.added != now.added:  # two segments with one id: neither gives rights to the other
             permission = min(old.permission, now.permission, key=RIGHTS.index)
         self.state.segments[name] = replace(old, permission=permission)
 

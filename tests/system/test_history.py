@@ -333,8 +333,9 @@ def test_pins_and_permissions_block_no_undo() -> None:
         (Permission.READ_WRITE, Permission.PRIVATE, Permission.PRIVATE),
     ],
 )
+@pytest.mark.parametrize("by", ["undo", "rollback"])
 def test_a_restored_segment_does_not_get_the_rights_of_a_later_one(
-    first: Permission, second: Permission, restored: Permission
+    by: str, first: Permission, second: Permission, restored: Permission
 ) -> None:
     pages = new_talk().pages
     pages.add_segment(Segment(id="keys", permission=first))
@@ -342,8 +343,11 @@ def test_a_restored_segment_does_not_get_the_rights_of_a_later_one(
     pages.remove_segment("keys")
     removed = pages.seq
     pages.add_segment(Segment(id="keys", permission=second))
-    pages.undo(pages.seq)
-    pages.undo(removed)
+    if by == "undo":
+        pages.undo(pages.seq)
+        pages.undo(removed)
+    else:
+        pages.rollback(removed - 1)
     assert pages.get_segment("keys").permission is restored
     assert [page.name for page in pages.children("keys-0")] == ["secret"]
     assert pages.check() == []

@@ -30,6 +30,7 @@ DEFAULT_BUDGET: Final = 128_000
 """The budget of a context for which none was set."""
 COLD_GROUP: Final = 1 << KEY_BITS
 _SEAL: Final = 4
+_FOREIGN: Final = "it belongs to another context"
 _MARKED: Final = 0x5EA1ED
 """Changes the checksum of a record with a mark."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
@@ -476,7 +477,7 @@ def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int)
         if crc32(marked, seed ^ _MARKED) == seal and len(marked) >= _SEAL:
             found = bytes(marked[-_SEAL:])
             if mark and found != mark and all(found != origin.mark for origin in mark.origins):
-                raise _damage_error(family, key, FOREIGN)
+                raise _damage_error(family, key, _FOREIGN, ForeignRecord)
             return marked[:-_SEAL]
         if crc32(marked, seed) == seal and len(value) >= _SEAL:
             return marked
@@ -487,14 +488,15 @@ def _check_age(family: str, key: int, value: bytes, mark: ContextMark, seq: int,
     """Raise `Corrupt` if a fork has a record that its origin wrote after the fork."""
     found = value[-2 * _SEAL : -_SEAL]
     if found != mark and any(found == o.mark and (seq > o.seq or body >= o.next_body) for o in mark.origins):
-        raise _damage_error(family, key, FOREIGN)
+        raise _damage_error(family, key, _FOREIGN, ForeignRecord)
 
 
-FOREIGN: Final = "it belongs to another context"
+class ForeignRecord(Corrupt):
+    """A record that belongs to another context."""
 
 
-def _damage_error(family: str, key: int, reason: object) -> Corrupt:
-    return Corrupt(f"is damaged: {reason}.", record=f"{family} record {key}")
+def _damage_error(family: str, key: int, reason: object, kind: type[Corrupt] = Corrupt) -> Corrupt:
+    return kind(f"is damaged: {reason}.", record=f"{family} record {key}")
 
 
 def decoder_of(kind: type[T], family: str) -> "Decode[T]":

@@ -17,7 +17,6 @@ from quire.core.records import (
     AGENTS,
     CHECKPOINTS,
     COLD_GROUP,
-    FOREIGN,
     GAPS,
     PURGED,
     RENDERER,
@@ -25,6 +24,7 @@ from quire.core.records import (
     Counts,
     Decode,
     DeferredChange,
+    ForeignRecord,
     Gone,
     HeadRecord,
     MessageRecord,
@@ -577,18 +577,18 @@ class State(Reader):
         except Corrupt as error:
             is_known = segment_number(record.key) < len(self._counters)
             text = f"page {self.index(record.key)} {error.fact}" if is_known else str(error)
-            raise self._decode_error(text) from error
+            raise self._decode_error(error, text) from error
 
     def decode(self, decode: Decode[T], key: int, value: bytes) -> T:
         """Return the value of a record. Raises `Corrupt` with the name of the context."""
         try:
             return decode(key, value, self.mark)
         except Corrupt as error:
-            raise self._decode_error(str(error)) from error
+            raise self._decode_error(error, str(error)) from error
 
-    def _decode_error(self, text: str) -> QuireError:
-        """Return the error for a record. A record of another context is none if this context was created again."""
-        return self.damage_error(text) if FOREIGN in text else self._corrupt(text)
+    def _decode_error(self, error: Corrupt, text: str) -> QuireError:
+        """Return the error for a record. A record of another context is no damage if this context was created again."""
+        return self.damage_error(text) if isinstance(error, ForeignRecord) else self._corrupt(text)
 
     def _corrupt(self, text: str) -> Corrupt:
         return Corrupt(f"Context {short_repr(self.context)}: {text}")

@@ -579,9 +579,9 @@ _RIGHTS = (Permission.PRIVATE, Permission.READ_ONLY, Permission.READ_WRITE, Perm
 def _permission(before: SegmentRecord, now: SegmentRecord) -> Permission:
     """Return the permission of a restored segment: the present one.
 
-    If it comes back after another segment with its id, or leaves for one, it is the one with fewer rights.
+    If the present one belongs to another segment with the same id, it is the one with fewer rights.
     """
-    if before.position == now.position or before.gone is now.gone:
+    if before.position == now.position:
         return now.permission
     return min(before.permission, now.permission, key=_RIGHTS.index)
 
