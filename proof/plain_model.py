@@ -1,7 +1,7 @@
 """The messages and pages of contexts in plain lists and dicts. It shares no code with quire.
 
-The model knows the state after every entry that changed messages or pages. So `undo`, `rollback` and `fork` need no
-rules of their own: they take an earlier state.
+The model knows the state after every entry that changed messages or pages. So `undo`, `rollback` and `fork` take an
+earlier state and need no rules of their own, except for pinned pages, which stay.
 """
 
 from collections.abc import Collection, Iterator
@@ -20,13 +20,19 @@ class State:
 
     messages: list[str] = field(default_factory=list)
     pages: dict[str, tuple[int, str]] = field(default_factory=dict)
+    pins: set[str] = field(default_factory=set)
 
     def copy(self) -> "State":
-        return State(list(self.messages), dict(self.pages))
+        return State(list(self.messages), dict(self.pages), set(self.pins))
 
     def shown(self) -> tuple[list[str], dict[str, str]]:
         """Return what a reader must find."""
-        return self.messages, {index: text for index, (_, text) in self.pages.items()}
+        return self.messages, {index: mark_pin(text, index in self.pins) for index, (_, text) in self.pages.items()}
+
+
+def mark_pin(text: str, pinned: bool) -> str:
+    """Return the text of a page, with a mark if the page is pinned."""
+    return f"pinned: {text}" if pinned else text
 
 
 @dataclass
@@ -110,8 +116,18 @@ class PlainModel:
     def _remove_page(self, context: str, seq: int, index: str) -> None:
         del self._next(context, seq).pages[index]
 
+    def _pin(self, context: str, seq: int, index: str) -> None:
+        self._next(context, seq).pins.add(index)
+
+    def _unpin(self, context: str, seq: int, index: str) -> None:
+        self._next(context, seq).pins.discard(index)
+
     def _restore(self, context: str, seq: int, to: int) -> None:
-        self.books[context].states[seq] = self.books[context].at(to).copy()
+        """Take an earlier state. Pins and pinned pages stay."""
+        book = self.books[context]
+        now, before = book.state, book.at(to).copy()
+        pinned = {index: page for index, page in now.pages.items() if index in now.pins}
+        book.states[seq] = State(before.messages, pinned | before.pages, set(now.pins))
 
     def _fork(self, context: str, seq: int, target: str) -> None:
         self.books[target] = deepcopy(self.books[context])

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import quire
-from proof.plain_model import Event
+from proof.plain_model import Event, mark_pin
 from quire import Context, InvalidOperation, Storage, ToolCall
 from quire.conversation import importing
 from quire.core import engine, lease
@@ -161,7 +161,9 @@ def change_page(world: World, random: Random, number: int, note: Note) -> None:
             note(("set_text", name, ctx.seq, index, text))
         case 5:
             pages.pin(index)
+            note(("pin", name, ctx.seq, index))
             pages.unpin(index)
+            note(("unpin", name, ctx.seq, index))
         case _:
             pages.remove_page(index)
             note(("remove_page", name, ctx.seq, index))
@@ -337,7 +339,11 @@ def _look_at(ctx: Context, check: bool) -> dict[str, Any]:
         "document": pages.marshal(),
         "messages": [message.text for message in ctx.messages()],
         "all messages": [whole_repr(message) for message in ctx.messages(all=True)],
-        "pages": {page.index: pages.detail(page.index) for page in pages.list_pages("mem") if page.parent},
+        "pages": {
+            page.index: mark_pin(pages.detail(page.index), bool(page.pinned))
+            for page in pages.list_pages("mem")
+            if page.parent
+        },
         "journal": [whole_repr(entry) for entry in ctx.history()],
         "problems": [str(problem) for problem in ctx.check()] if check else [],
     }

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import quire
 from proof import crash
 from proof.plain_model import Event, PlainModel
 from proof.topic import Options
@@ -29,3 +30,18 @@ def test_the_plain_model_agrees_with_quire() -> None:
     model.apply(("say", "book", 10_000, "a message that quire does not have"))
     (place,) = model_differences(look(world), model)
     assert place == "main 'book': not expected [], lost ['a message that quire does not ']"
+
+
+def test_the_plain_model_keeps_a_pinned_page_as_a_rollback_does() -> None:
+    ctx = quire.open("memory:")
+    model = PlainModel()
+    model.apply(("create", "book", ctx.seq))
+    start = ctx.seq
+    index = ctx.pages.create_detail_page("page", "", "text", "mem-0")
+    model.apply(("page", "book", ctx.seq, index, "text"))
+    ctx.pages.pin(index)
+    model.apply(("pin", "book", ctx.seq, index))
+    ctx.rollback(start)
+    model.apply(("restore", "book", ctx.seq, start))
+    assert ctx.pages.detail(index) == "text"
+    assert model.shown()["main"]["book"] == ([], {index: "pinned: text"})
