@@ -219,6 +219,7 @@ class ListSync(Generic[Item]):
         self._items: list[Item] = []
         self._chain: list[str] = []
         self._fingerprints: list[str] = []
+        self._parsed: dict[int, Sequence[Message]] = {}
         self._places: dict[str, int] = {}
         self._equal: dict[str, int] = {}
         self._lock = RLock()
@@ -236,16 +237,15 @@ class ListSync(Generic[Item]):
     def find_origins(self, view: View) -> Iterator[tuple[Message, ItemPlace | None]]:
         """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""
         with self._lock:
-            parsed: dict[int, Sequence[Message]] = {}
+            shown: set[int] = set()
             for message in view.messages:
                 place = self.find_source(message)
                 if place is None:
                     yield message, None
                     continue
-                item, part = place
-                if item not in parsed:
-                    parsed[item] = self._parse(self._items[item])
-                yield message, place if _is_equal(message, parsed[item][part]) else None
+                shown.add(place.item)
+                yield message, place if _is_equal(message, self._parse_once(place.item)[place.part]) else None
+            self._parsed = {item: messages for item, messages in self._parsed.items() if item in shown}
 
     def find_source(self, message: Message) -> ItemPlace | None:
         """Return the place of a message of a view, whole or clipped; None if it is not from the list."""
@@ -263,6 +263,7 @@ class ListSync(Generic[Item]):
         for gone, printed in zip(self._chain[same:], self._fingerprints[same:], strict=True):
             self._places.pop(gone, None)
             self._equal.pop(printed, None)
+        self._parsed = {place: messages for place, messages in self._parsed.items() if place < same}
         del self._items[same:], self._chain[same:], self._fingerprints[same:]
         for item in items[same:]:
             before, printed = self._chain[-1] if self._chain else "", _digest(self._redacted_fingerprint(item))
@@ -323,8 +324,14 @@ class ListSync(Generic[Item]):
         origin = {ITEM: self._chain[item], PRINT: self._fingerprints[item]}
         return [
             replace(message, meta={**message.meta, **origin, PART: part})
-            for part, message in enumerate(self._parse(self._items[item]))
+            for part, message in enumerate(self._parse_once(item))
         ]
+
+    def _parse_once(self, item: int) -> Sequence[Message]:
+        """Return the messages of an item. Those that a view shows are kept for the next view."""
+        if item not in self._parsed:
+            self._parsed[item] = self._parse(self._items[item])
+        return self._parsed[item]
 
 
 def _digest(data: bytes) -> str:
