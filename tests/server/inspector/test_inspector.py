@@ -233,12 +233,16 @@ def test_a_very_long_line_is_shown_in_blocks_and_nothing_of_it_is_lost(visit: Op
     long = "😀长" * 40_000  # position 10,000 is inside a surrogate pair
     with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
         agent.user(long)
+        expect(visitor.find(".figures .seq")).to_contain_text(f"{agent.seq:,}")
     visitor.page.fill(".budget-number", "1000000")
     visitor.page.keyboard.press("Enter")
-    visitor.find(".budget-number").blur()
-    visitor.page.keyboard.press("3")
+    expect(visitor.find(".gauge")).to_contain_text("1,000,000")
+    visitor.find("#tab-model").click()
+    expect(visitor.find("#tab-model")).to_have_attribute("aria-selected", "true")
     message = visitor.find(".message", "😀长😀长")
-    while not message.locator(".show-more").count():  # the list is drawn in blocks
+    for _ in range(500):  # the list is drawn in blocks
+        if message.locator(".show-more").count():
+            break
         visitor.page.locator(".list-end").scroll_into_view_if_needed()
         visitor.page.wait_for_timeout(20)
     expect(message.locator(".piece")).to_have_count(1)
