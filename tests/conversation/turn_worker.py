@@ -1,4 +1,4 @@
-"""A worker process of test_turn.py: it runs turns on one context until it is done, killed or stopped."""
+"""A worker process of test_turn_workers.py: it runs turns on one context until it is done, killed or stopped."""
 
 import sys
 
