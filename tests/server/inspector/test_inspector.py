@@ -2,6 +2,8 @@
 
 import re
 
+from playwright.sync_api import Route
+
 import quire
 from tests.server.inspector.conftest import Opener
 from tests.server.inspector.visitor import Visitor, expect
@@ -200,6 +202,52 @@ def test_the_page_follows_a_running_agent(visit: Opener) -> None:
         expect(visitor.find(".figures .seq")).to_have_text(f"seq {agent.seq}")
         visitor.page.keyboard.press("3")
         expect(visitor.find(".message", "Yes, since commit 4be90d7.")).to_have_count(1)
+
+
+def test_a_change_between_the_first_figures_and_the_stream_is_shown(visit: Opener) -> None:
+    visitor = visit()
+    context = visit.stand.copy()
+    seen: list[int] = []
+
+    def write_first(route: Route) -> None:
+        with quire.open(visit.stand.path, context, budget=BUDGET) as agent:
+            seen.append(agent.seq)
+            agent.user("written before the stream of changes starts")
+            seen.append(agent.seq)
+        route.continue_()
+
+    visitor.page.route("**/events*", write_first, times=1)
+    visitor.go("window", context)
+    expect(visitor.find(".figures .seq")).to_have_text(f"seq {seen[1]}")
+    assert seen[1] > seen[0]
+
+
+def test_a_change_between_the_first_view_and_the_first_figures_is_shown(visit: Opener) -> None:
+    visitor = visit()
+    context = visit.stand.copy()
+    waiting: list[Route] = []
+    written: list[int] = []
+
+    def answer_then_write(route: Route) -> None:
+        answer = route.fetch()
+        with quire.open(visit.stand.path, context, budget=BUDGET) as agent:
+            agent.user("written after the first view")
+            written.append(agent.seq)
+        for held in waiting:
+            held.continue_()
+        route.fulfill(response=answer)
+
+    def wait(route: Route) -> None:
+        if written:
+            route.continue_()
+        else:
+            waiting.append(route)
+
+    visitor.page.route(f"**/contexts/{context}/view*", answer_then_write, times=1)
+    visitor.page.route(f"**/contexts/{context}", wait, times=1)
+    visitor.go("window", context)
+    expect(visitor.find(".figures .seq")).to_have_text(f"seq {written[0]}")
+    expect(visitor.find(".gauge b")).to_have_text(f"{visitor.ask('/view?against=call')['tokens']:,}")
 
 
 def test_every_provider_form_is_shown_exactly_as_it_is_sent(visit: Opener) -> None:

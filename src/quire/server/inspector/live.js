@@ -5,7 +5,10 @@ import { request } from "./api.js";
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 8000;
 
-/** Report every change and the state of the connection. Reconnects by itself. Return a function that ends it. */
+/**
+ * Report every change and the state of the connection. Reconnects by itself. Return a function that ends it.
+ * Each connection first reports `null`: the changes before it are unknown, so the caller loads its data again.
+ */
 export function follow(path, onChange, onState) {
   const ending = new AbortController();
   run(path, ending.signal, onChange, onState);
@@ -14,14 +17,12 @@ export function follow(path, onChange, onState) {
 
 async function run(path, signal, onChange, onState) {
   let wait = FIRST_WAIT;
-  let again = false;
   while (!signal.aborted) {
     try {
       const response = await request("GET", path, { signal });
       wait = FIRST_WAIT;
       onState(true);
-      if (again) onChange(null); // changes during the interruption are unknown: reload everything
-      again = true;
+      onChange(null);
       for await (const change of changes(response.body)) onChange(change);
     } catch (error) {
       if (signal.aborted || error.status === 401 || error.status === 404) break;

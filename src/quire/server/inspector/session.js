@@ -19,6 +19,9 @@ export class Session extends EventTarget {
     this.budget = null; // null: the budget of the context
     this.page = null;
     this.seq = 0;
+    this.requests = 0;
+    this.answered = 0;
+    this.closed = false;
     this.views = new Map();
     this.look = settled(() => this.refresh(), QUIET);
   }
@@ -26,26 +29,34 @@ export class Session extends EventTarget {
   /** Load the figures and follow the changes. */
   async start(onState) {
     const first = this.api.view({ ...FIRST, against: "call" }); // in parallel: most users look at it first
-    first.catch(() => this.views.delete(keyOf(this.seq, FIRST)));
+    first.catch(() => {});
     await this.refresh();
-    this.views.set(keyOf(this.seq, FIRST), first);
+    if (this.closed) return;
+    const current = (view) => (view.seq < this.seq ? this.api.view({ ...FIRST, against: "call" }) : view);
+    this.keep(FIRST, first.then(current));
     this.stop = follow(this.api.events, () => this.look(), onState);
   }
 
   close() {
+    this.closed = true;
     this.stop?.();
   }
 
   /** Reload the figures, and notify the screens if anything changed. */
   async refresh() {
-    const before = this.seq;
+    const number = (this.requests += 1);
+    let info;
     try {
-      this.info = await this.api.info();
+      info = await this.api.info();
     } catch (error) {
       this.dispatchEvent(new CustomEvent("failed", { detail: error }));
       return;
     }
-    this.seq = this.info.seq;
+    if (number < this.answered) return; // a later request was answered first
+    this.answered = number;
+    const before = this.seq;
+    this.info = info;
+    this.seq = info.seq;
     this.dispatchEvent(new CustomEvent("change", { detail: { before, seq: this.seq } }));
   }
 
@@ -62,13 +73,16 @@ export class Session extends EventTarget {
   /** Return a view, requested once for each state, budget and format. */
   view({ budget = null, format = "openai" } = {}) {
     const key = keyOf(this.seq, { budget, format });
-    if (!this.views.has(key)) {
-      const pending = this.api.view({ budget, format, against: "call" });
-      pending.catch(() => this.views.delete(key));
-      this.views.set(key, pending);
-      if (this.views.size > MOST_VIEWS) this.views.delete(this.views.keys().next().value);
-    }
+    if (!this.views.has(key)) this.keep({ budget, format }, this.api.view({ budget, format, against: "call" }));
     return this.views.get(key);
+  }
+
+  /** Keep a requested view until too many newer ones are kept, or its request fails. */
+  keep(asked, pending) {
+    const key = keyOf(this.seq, asked);
+    pending.catch(() => this.views.delete(key));
+    this.views.set(key, pending);
+    if (this.views.size > MOST_VIEWS) this.views.delete(this.views.keys().next().value);
   }
 
   /** Return the last view that a model answered, requested once for each state and format. */
