@@ -11,9 +11,11 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -41,15 +43,16 @@ def write_until_killed(url: str, context: str, name: str, pipe: int) -> NoReturn
     """Add pages and report each through the pipe."""
     try:
         book = quire.open(url, context, counter=EstimateCounter())
-        number = 0
-        while True:
-            try:
-                book.pages.create_detail_page(f"{name}-{number}", "", f"text of {name}-{number}", "mem-0")
-            except (Conflict, Busy):
-                book.refresh()
-                continue
+        random = Random(name)
+        for number in count():
+            for attempt in count():
+                try:
+                    book.pages.create_detail_page(f"{name}-{number}", "", f"text of {name}-{number}", "mem-0")
+                    break
+                except (Conflict, Busy):
+                    time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
+                    book.refresh()
             os.write(pipe, f"{name}-{number}\n".encode())
-            number += 1
     except BaseException:
         os.write(pipe, b"!" + traceback.format_exc().encode())
     os._exit(1)

@@ -10,8 +10,10 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any, NoReturn
 
@@ -26,19 +28,19 @@ def open_book(place: dict[str, Any]) -> quire.Context:
     return quire.open(storage, "book", counter=EstimateCounter())
 
 
-def write(place: dict[str, Any], pipe: int, life: int, count: int) -> None:
-    """Add pages and report each. After a conflict, refresh and try again."""
+def write(place: dict[str, Any], pipe: int, life: int, pages: int) -> None:
+    """Add pages and report each. After a conflict, pause, refresh and try again."""
     book, random = open_book(place), Random(life)
-    for number in range(count):
+    for number in range(pages):
         name = f"{life}-{number}"
         text = f"text of {name} " * random.choice([1, 1, 10, 300])
-        while True:
+        for attempt in count():
             try:
                 book.pages.create_detail_page(name, "", text, "mem-0")
+                break
             except (Conflict, Busy):
+                time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
                 book.refresh()
-                continue
-            break
         os.write(pipe, f"{name}\n".encode())
 
 
@@ -95,15 +97,17 @@ class Race:
     def run(self, writers: int, each: int, kills: int) -> int:
         for _ in range(writers):
             self._start(each)
-        killed = 0
+        moments = sorted(self.random.randrange(1 + writers * each * 3 // 4) for _ in range(kills))
+        reported = 0
         while self._running:
             for pipe in select.select(list(self._running), [], [])[0]:
                 received = self._receive(pipe)
-                if received and killed < kills and self.random.random() < 0.4:
-                    killed += 1
+                reported += received
+                if received and moments and moments[0] <= reported:
+                    moments.pop(0)
                     os.kill(self._running[pipe][0], signal.SIGKILL)  # at a random point of its next write
                     self._start(each)
-        return killed
+        return kills - len(moments)
 
     def _start(self, each: int) -> None:
         self.lives += 1
@@ -112,8 +116,8 @@ class Race:
         self._running[pipe] = (child, life)
         self.received[life] = b""
 
-    def _receive(self, pipe: int) -> bool:
-        """Read what a child reports. Return False if it ended or was killed."""
+    def _receive(self, pipe: int) -> int:
+        """Read what a child reports. Return the number of pages, or 0 if it ended or was killed."""
         child, life = self._running[pipe]
         data = os.read(pipe, 65_536)
         self.received[life] += data
@@ -121,7 +125,7 @@ class Race:
             os.close(pipe)
             os.waitpid(child, 0)
             del self._running[pipe]
-        return bool(data)
+        return data.count(b"\n")
 
 
 def main(place: str, writers: str, each: str, kills: str, seed: str) -> None:
