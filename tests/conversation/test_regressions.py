@@ -145,3 +145,27 @@ def test_a_replaced_message_that_is_taken_back_gives_the_page_its_old_name() -> 
     ctx.pages.update_page("usr-2", name="Given")
     ctx.conversation.batch_end(0)
     assert ctx.pages.get_page("usr-2").name == "Given"
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_summary_gets_its_size_back_with_its_text(pinned: bool) -> None:
+    talk = new_talk()
+    talk.assistant(None, calling("a", "b"))
+    talk.tool_result("a", "early")
+    talk.user("Go on.")
+    (summary,) = talk.conversation.compress([0, 1]).summaries
+    if pinned:
+        talk.pages.pin(summary)
+    before, size = talk.seq, _shown_size(talk, summary)
+    talk.conversation.batch_start()
+    talk.tool_result("b", "late, and much longer than the first result")
+    assert _shown_size(talk, summary) > size
+    if pinned:
+        talk.rollback(before)
+    else:
+        talk.conversation.batch_end(0)
+    assert _shown_size(talk, summary) == size
+
+
+def _shown_size(talk: quire.Context, index: str) -> int:
+    return talk.pages._engine.current().require_page(index).header.clip

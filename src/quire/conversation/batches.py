@@ -20,7 +20,7 @@ from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_r
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex
 from quire.storage.base import Remainder
-from quire.system.compressed_summaries import compressed_pages, remake_summary
+from quire.system.compressed_summaries import SUMMARY_FIELDS, compressed_pages, remake_summary
 from quire.system.journal import page_before
 from quire.system.rules import check_unpinned
 
@@ -316,8 +316,7 @@ def _restore_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
 def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None, old: PageRecord) -> None:
     """Restore a summary as it was when the batch was opened."""
     if isinstance(page, PageRecord):
-        kept = ("name", "description", "summary_tokens", "tokens", "body", "messages")
-        plan.change(page, **{field: getattr(old.header, field) for field in kept})
+        plan.change(page, **{field: getattr(old.header, field) for field in SUMMARY_FIELDS})
     else:
         _restore_folder(plan, before, old)
 

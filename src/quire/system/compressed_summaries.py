@@ -104,6 +104,10 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
     return plan.change(page, **_summary_fields(plan, run, text))
 
 
+SUMMARY_FIELDS = ("name", "description", "summary_tokens", "tokens", "clip", "body", "messages")
+"""The fields of a page that hold a summary."""
+
+
 def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
     messages = [plan.message(number).message for page in originals for number in page.header.numbers]
     many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"

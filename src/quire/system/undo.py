@@ -39,6 +39,7 @@ from quire.model.pages import Lifecycle, Mark, Permission, Visibility
 from quire.model.text import MAX_NAME, check_one_line
 from quire.storage.base import NOTE
 from quire.storage.overlay import OverlayStorage
+from quire.system.compressed_summaries import SUMMARY_FIELDS
 from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import check_conversation_kept, check_pins, check_plan, check_segments
 from quire.system.segments import check_conversation
@@ -532,18 +533,7 @@ def _revert_page(
     plan.restore(before)
 
 
-_CONTENT = (
-    "name",
-    "description",
-    "summary_tokens",
-    "tokens",
-    "body",
-    "messages",
-    "meta",
-    "numbers",
-    "pending",
-    "closed",
-)
+_CONTENT = (*SUMMARY_FIELDS, "meta", "numbers", "pending", "closed")
 
 
 def _revert_content(plan: Plan, now: PageRecord, before: PageRecord | Gone | None) -> None:
