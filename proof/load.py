@@ -34,6 +34,10 @@ SHARE = 4.0
 WORKERS = 4
 CONTEXTS = 12
 SECONDS = {"short": 60, "long": 3_600}
+PAUSE = {"short": 0.0, "long": 0.1}
+"""The mean pause of a worker between two operations. Users pause too, and the hour leaves room for other work."""
+BETWEEN_KILLS = {"short": (0.5, 2.5), "long": (2.0, 10.0)}
+"""The shortest and the longest time between two kills, in seconds."""
 MOST_SLOWER = 2.0
 """The median time of a write in the last fifth of the run, against the second fifth."""
 MOST_LARGER = 1.25
@@ -48,7 +52,7 @@ BROKEN = {
 # The worker
 
 
-def work(url: str, name: str, seed: str, folder: str, broken: str) -> None:
+def work(url: str, name: str, seed: str, folder: str, form: str, broken: str) -> None:
     """Run mixed traffic until the process is killed or standard input ends."""
     lease.LEASE_SECONDS = 2.0  # a lease that is not released must not delay the others for 30 seconds
     random, number, kept = Random(f"{seed} {name}"), 0, list[bytes]()
@@ -66,6 +70,7 @@ def work(url: str, name: str, seed: str, folder: str, broken: str) -> None:
             now, cost = time.monotonic(), 1_000 * (time.process_time() - used)
             line = f"{kind} {now:.3f} {1_000 * (now - started):.3f} {context} {key} {_memory()} {cost:.3f}\n"
             os.write(log, line.encode())
+            time.sleep(random.uniform(0, 2 * PAUSE[form]))
 
 
 def _is_over() -> bool:
@@ -126,8 +131,9 @@ def _page(library: quire.Library, context: str, key: str) -> bool:
 class Load:
     """Workers on one store."""
 
-    def __init__(self, url: str, folder: Path, seed: int, broken: str = "") -> None:
+    def __init__(self, url: str, folder: Path, seed: int, form: str = "short", broken: str = "") -> None:
         folder.mkdir(parents=True)
+        self.form = form
         self.url = url
         self.folder = folder
         self.seed = seed
@@ -152,7 +158,7 @@ class Load:
             _kill(victim)
             self.kills += 1
             self._start()
-            self._next = time.monotonic() + self._random.uniform(0.5, 2.5)
+            self._next = time.monotonic() + self._random.uniform(*BETWEEN_KILLS[self.form])
 
     def stop(self) -> list[str]:
         """End the workers. Return what is wrong with them."""
@@ -167,7 +173,8 @@ class Load:
     def _start(self) -> None:
         name = f"w{self._started}"
         self._started += 1
-        command = [sys.executable, "-m", "proof.load", self.url, name, str(self.seed), str(self.folder), self.broken]
+        about = [self.url, name, str(self.seed), str(self.folder), self.form, self.broken]
+        command = [sys.executable, "-m", "proof.load", *about]
         with (self.folder / "errors").open("ab") as errors:
             self._workers.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=errors))
 
@@ -254,7 +261,7 @@ def run(options: Options) -> Iterator[Check]:
     urls = {"sqlite": f"sqlite:{options.folder / 'load.db'}"}
     if "postgres" in options.chosen("postgres"):
         urls["postgres"] = servers.postgres()
-    loads = {name: Load(urls[name], options.folder / name, options.seed) for name in options.chosen(*urls)}
+    loads = {name: Load(urls[name], options.folder / name, options.seed, form) for name in options.chosen(*urls)}
     for load in loads.values():
         load.start(WORKERS)
     end = time.monotonic() + seconds
@@ -274,7 +281,7 @@ def run(options: Options) -> Iterator[Check]:
 def control(options: Options) -> Iterator[Control]:
     """Run workers that leak memory, lose turns, or become slower."""
     loads = {
-        broken: Load(f"sqlite:{options.folder / broken}.db", options.folder / broken, options.seed, broken)
+        broken: Load(f"sqlite:{options.folder / broken}.db", options.folder / broken, options.seed, broken=broken)
         for broken in BROKEN
         if "sqlite" in options.chosen("sqlite")
     }
