@@ -250,6 +250,7 @@ def test_arguments_of_an_action_may_come_as_json_text() -> None:
 REFUSALS: dict[str, tuple[dict[str, Any], str, str]] = {
     "messages": ({"page": "usr-1", "text": "x"}, "InvalidOperation", "'usr-1'"),
     "a folder's text": ({"page": "mem-0", "text": "x"}, "InvalidOperation", "'mem-0'"),
+    "a text for a new folder": ({"name": "x", "text": "lost", "pages": []}, "InvalidValue", "text is given with pages"),
     "a prompt": (
         {"page": "sys-1", "text": "x"},
         "PermissionDenied",

@@ -284,3 +284,28 @@ def test_the_input_of_a_call_is_an_object(given: dict[str, Any], wanted: dict[st
     form = ctx.render().anthropic()
     assert form["messages"][1]["content"][0]["input"] == wanted
     assert check_legal(form, "anthropic") == []
+
+
+# Results without content
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_result_without_content_is_an_empty_text(provider: Provider) -> None:
+    chat = [
+        {"role": "user", "content": "Go"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": None},
+    ]
+    items = [
+        {"role": "user", "content": "Go"},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": None},
+    ]
+    for history in (chat, items):
+        form = format_request(parse(history), provider)
+        assert check_legal(form, provider) == []
+        assert provider == "anthropic" or "" in (form[-1].get("content"), form[-1].get("output"))

@@ -133,6 +133,8 @@ def write_page(
     parent = folder or _notes_folder(context)
     about = summary or _derive_summary(text or "")
     if pages is not None:
+        if text:
+            raise InvalidValue("is given with pages; a folder has no text. Write another page for it.", argument="text")
         index = context.agent.create_contents_page(name, about, parent, pages)
         return f"Made folder {index} of {count_pages(len(pages))}."
     index = context.agent.create_detail_page(name, about[:MAX_DESCRIPTION], text or "", parent)

@@ -40,6 +40,7 @@ LEGAL_IDS: Mapping[str, re.Pattern[str]] = {
 _LEGAL_SPEAKER = re.compile(r"[^\s<|\\/>]{1,64}")
 _TEXTS = ("text", "input_text", "output_text")
 _THINKING = ("thinking", "redacted_thinking")
+NEVER_NULL = ("function_call_output", "custom_tool_call_output")  # other outputs may be null
 _MAX_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided" (Anthropic, prompt caching)
 
 
@@ -88,6 +89,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
             continue
         if role == "tool":
             yield from _take_result(position, message.get("tool_call_id"), waiting)
+            yield from _check_not_null(position, message.get("content"))
             continue
         if role != "function":
             yield from _report_unanswered(position, waiting)
@@ -134,6 +136,12 @@ def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Ite
         yield position, "orphaned result", f"No open call has the id {short_repr(call_id)}."
 
 
+def _check_not_null(position: int, content: object) -> Iterator[Broken]:
+    """Check that a result is not null: https://github.com/run-llama/llama_index/issues/17555. It may be empty."""
+    if content is None:
+        yield position, "empty content", "A result without content."
+
+
 def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
     """Yield the calls that wait for a result, and stop waiting."""
     for call_id in waiting:
@@ -170,6 +178,8 @@ def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
                 call_id = str(item[result_key(item)])
                 call_id = shells.get(call_id, call_id) if kind == "local_shell_call_output" else call_id
                 yield from _take_output(position, call_id, waiting, answered)
+                if kind in NEVER_NULL:
+                    yield from _check_not_null(position, item.get("output", ""))
             case "reasoning":
                 yield from _reasoning(position, items)
             case "message":

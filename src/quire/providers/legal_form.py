@@ -7,6 +7,7 @@
 - Anthropic: blanks at the end of an assistant's text are removed, and so are the cache marks that a message arrived
   with: four are accepted in a request, and `View.anthropic(cache=True)` sets them. A system message among the others is
   written as the user's, because its legal places depend on the messages after it.
+- The content of a result is never null.
 - Responses: messages without content are left out, and so are item ids that were used before or that are not OpenAI's.
 """
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from quire.model.messages import Message, Provider
 from quire.model.text import spell_id, spell_name, spell_speaker
-from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, ends_with_blank, is_empty
+from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, NEVER_NULL, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
 from quire.providers.responses import CALLS, OUTPUTS, result_key
@@ -73,7 +74,8 @@ def make_legal(values: list[Values], provider: Provider) -> list[Values]:
 def _correct_chat(value: Values) -> None:
     if isinstance(value.get("name"), str) and value["role"] != "function":
         value["name"] = spell_speaker(value["name"])
-    if value.get("content") == []:
+    content = value.get("content")
+    if content == [] or (content is None and value["role"] == "tool"):
         value["content"] = None if value["role"] == "assistant" else ""
 
 
@@ -84,6 +86,8 @@ def _correct_items(items: list[Values]) -> Iterator[Values]:
         if "role" in item and is_empty(item.get("content")):
             continue
         item_id, kind = str(item.get("id")), item.get("type", "message")
+        if kind in NEVER_NULL and item.get("output") is None:
+            item["output"] = ""
         if kind == "reasoning" and item_id in known:
             continue
         is_made_here = item_id.startswith(_PREFIXES.get(kind, "")) and len(item_id) <= _ID
