@@ -1,6 +1,7 @@
 """Live changes: every listener receives the changes of every writer."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 import quire
+from quire.server.change_stream import _changes_since, _read_newest
 from quire.server.http_server import RunningServer
 from tests.server.conftest import Api, Talk, check_headers
 
@@ -110,6 +112,30 @@ def test_a_context_that_is_deleted_and_created_again_is_reported(api: Api, talk:
         assert stream.next() == {"context": talk.context.name, "seq": 0, "operation": "delete", "actor": ""}
         library.open(talk.context.name)
         assert stream.next()["operation"] == "create"
+
+
+def test_a_context_that_is_created_again_between_two_polls_is_reported(library: quire.Library) -> None:
+    name = "created again"
+    library.create(name).user("old")
+    seen = _read_newest(library, name)
+    library.delete(name)
+    library.create(name).user("new")  # at the same entry
+    heard = _changes_since(library, seen, _read_newest(library, name))
+    assert [change.operation for change in heard] == ["delete", "create", "user"]
+    assert _changes_since(library, seen, _read_newest(library, name)) == []
+
+
+def test_a_damaged_context_does_not_stop_the_stream_of_the_others(tmp_path: Path) -> None:
+    with quire.Library(tmp_path / "agents.db") as library:
+        for name in ("damaged", "sound"):
+            library.create(name)
+        seen = _read_newest(library, None)
+        for name in ("damaged", "sound"):
+            library.open(name).user("hello")
+        with sqlite3.connect(tmp_path / "agents.db") as connection:
+            connection.execute("UPDATE context SET head = x'00' WHERE name = 'damaged'")
+        heard = _changes_since(library, seen, _read_newest(library, None))
+        assert [(change.context, change.operation) for change in heard] == [("sound", "user")]
 
 
 def test_a_silent_stream_shows_that_it_lives(api: Api, talk: Talk) -> None:

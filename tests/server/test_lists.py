@@ -1,6 +1,8 @@
 """Paged lists: the parts make up the list, and the cost of a part does not depend on the length of the list."""
 
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import quire
 from quire.core.plan import Plan
 from quire.server.context_pool import ContextPool
 from quire.server.handlers import history
+from quire.server.handlers.contexts import list_contexts
 from quire.server.routes import ROUTES
 from quire.storage.base import Family, Head, Record
 from quire.system.tree import create_detail_page
@@ -226,3 +229,19 @@ def test_a_large_context_is_counted_only_on_request() -> None:
     assert shown.stats == counted
     assert shown.segments[2].tokens == counted.segments["usr"]
     assert call(pool, "/api/contexts").contexts[0].tokens == counted.estimated_tokens
+
+
+@pytest.mark.parametrize(
+    "damage", ["UPDATE context SET head = x'00' WHERE name = 'a'", "UPDATE page SET value = x'00'"]
+)
+def test_a_damaged_context_does_not_hide_the_others(damage: str, tmp_path: Path) -> None:
+    with quire.Library(tmp_path / "agents.db") as library:
+        library.create("a")
+        with sqlite3.connect(tmp_path / "agents.db") as connection:
+            connection.execute(damage)
+        library.create("b").user("hello")
+        pool = ContextPool(library, budget=None, apps=())
+        listed = list_contexts(pool).contexts
+        pool.close()
+    assert [(line.name, line.messages) for line in listed] == [("a", 0), ("b", 1)]
+    assert listed[0].tokens is None

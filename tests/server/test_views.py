@@ -226,3 +226,26 @@ def test_a_hit_is_cut_where_the_words_are(api: Api, talk: Talk) -> None:
         assert "西雅图" in [piece["text"] for piece in hit["snippet"] if piece["hit"]]
         assert hit["path"][0] == "usr-0"
     assert quote(talk.context.name, safe="") in talk.path
+
+
+def test_a_refused_render_does_not_change_the_budget(api: Api, talk: Talk) -> None:
+    api.refused("POST", f"{talk.path}/render", 422, "irreducible_floor", json={"budget": 20})
+    assert api.get(talk.path)["budget"] == 4_000
+    api.post(f"{talk.path}/checkpoint", {"name": "later"})
+    talk.context.refresh()
+    assert talk.context.budget == 4_000
+
+
+def test_nothing_of_a_deleted_context_is_shown_in_a_new_one_of_its_name(
+    api: Api, talk: Talk, library: quire.Library
+) -> None:
+    for path in ("/view", "/view?against=call", "/stats", "/history"):
+        api.get(f"{talk.path}{path}")
+    seq, name = talk.context.seq, talk.context.name
+    library.delete(name)
+    new = library.create(name)
+    while new.seq < seq:
+        new.user("a new text")
+    view = api.get(f"{talk.path}/view")
+    assert {item["name"] for item in view["items"] if item["page"]} == {"a new text"}
+    assert api.get(f"{talk.path}/stats")["total_items"] == len(new.messages())

@@ -11,6 +11,7 @@ import msgspec
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
+from quire.core.records import decode_head
 from quire.errors import Busy, QuireError
 from quire.library import Library
 from quire.server.context_pool import no_such_context
@@ -36,9 +37,9 @@ class Change(NamedTuple):
 
 
 class Listener:
-    """A client that listens to one context, or to all. `seen` has the last seq that it knows of each context."""
+    """A client that listens to one context, or to all. `seen` has the last entry that it knows of each context."""
 
-    def __init__(self, context: str | None, seen: dict[str, int]) -> None:
+    def __init__(self, context: str | None, seen: dict[str, "_Newest"]) -> None:
         self.context = context
         self.seen = seen
         self.queue: asyncio.Queue[Change | None] = asyncio.Queue(_MAX_QUEUE + 1)
@@ -88,7 +89,7 @@ class ChangeStream:
             raise Busy(f"The limit of {self._max_listeners} listeners is reached: retry later.")
         self._starting += 1
         try:
-            seen = await run_sync(_read_seqs, self._library, context, limiter=self._limiter)
+            seen = await run_sync(_read_newest, self._library, context, limiter=self._limiter)
         finally:
             self._starting -= 1
         if self._closed:
@@ -96,7 +97,8 @@ class ChangeStream:
         if context is not None and context not in seen:
             raise no_such_context(context)
         if context is not None and after is not None:
-            seen[context] = min(after, seen[context])  # beyond the last entry means from now on
+            seq, identity = seen[context]
+            seen[context] = _Newest(min(after, seq), identity)  # beyond the last entry means from now on
         listener = Listener(context, seen)
         self._listeners.add(listener)
         if self._task is None:
@@ -152,32 +154,59 @@ class ChangeStream:
         self._task = None
 
 
-def _read_seqs(library: Library, context: str | None) -> dict[str, int]:
-    """Return the newest seq of a context, or of all contexts."""
+class _Newest(NamedTuple):
+    """The newest entry of a context. The identity changes if the context is deleted and created again."""
+
+    seq: int = 0
+    identity: bytes = b""
+
+
+def _read_newest(library: Library, context: str | None) -> dict[str, _Newest]:
+    """Return the newest entry of a context, or of all contexts."""
     names = library.list() if context is None else [context]
     heads = ((name, library.storage.head(name)) for name in names)
-    return {name: head.version for name, head in heads if head is not None and head.version >= 0}
+    return {
+        name: _Newest(head.version, _identity(head.value))
+        for name, head in heads
+        if head is not None and head.version >= 0
+    }
+
+
+def _identity(head: bytes) -> bytes:
+    try:
+        return decode_head(head).identity
+    except QuireError:  # a damaged head must not end the streams of other contexts
+        return b""
 
 
 def _read_changes(library: Library, listeners: Sequence[Listener]) -> list[tuple[Listener, list[Change]]]:
-    """Return the new changes of each listener. Reads the seq of each context once."""
+    """Return the new changes of each listener. Reads the newest entry of each context once."""
     contexts = dict.fromkeys(listener.context for listener in listeners)
-    seqs = {context: _read_seqs(library, context) for context in contexts}
-    return [(listener, _changes_since(library, listener.seen, seqs[listener.context])) for listener in listeners]
+    newest = {context: _read_newest(library, context) for context in contexts}
+    return [(listener, _changes_since(library, listener.seen, newest[listener.context])) for listener in listeners]
 
 
-def _changes_since(library: Library, seen: dict[str, int], seqs: dict[str, int]) -> list[Change]:
-    """Return the changes after `seen`, and update `seen`."""
+def _changes_since(library: Library, seen: dict[str, _Newest], newest: dict[str, _Newest]) -> list[Change]:
+    """Return the changes after `seen`, and update `seen`. A context that cannot be read is logged and left out."""
     changes: list[Change] = []
-    for name in seen.keys() - seqs.keys():
+    for name in [name for name, known in seen.items() if name not in newest or _is_another(known, newest[name])]:
         changes.append(Change(name, 0, "delete", ""))
         del seen[name]
-    for name, seq in seqs.items():
-        before = seen.get(name, 0)
-        if seq != before:
+    for name, (seq, identity) in newest.items():
+        before = seen.get(name, _Newest()).seq
+        if seq == before:
+            continue
+        try:
             system = ContextSystem(library.storage, name)
-            first = before if before < seq else 0  # the context was deleted and created again
-            entries = system.history(max(first, system.seq - _MAX_CHANGES))
-            changes += [Change(name, entry.seq, entry.operation, entry.actor) for entry in entries]
-            seen[name] = system.seq
+            first = before if before < seq else 0  # an older state was restored
+            entries = list(system.history(max(first, system.seq - _MAX_CHANGES)))
+        except QuireError as error:
+            _log.warning("Cannot read the changes of a context: %s", error)
+            continue
+        changes += [Change(name, entry.seq, entry.operation, entry.actor) for entry in entries]
+        seen[name] = _Newest(system.seq, identity)
     return changes
+
+
+def _is_another(known: _Newest, newest: _Newest) -> bool:
+    return bool(known.identity and newest.identity) and known.identity != newest.identity

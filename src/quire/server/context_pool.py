@@ -7,6 +7,7 @@ can work on one store.
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import islice
 from operator import is_
 from threading import Lock, RLock
@@ -17,6 +18,7 @@ from msgspec import Raw
 from quire.context import Context
 from quire.errors import Busy, NoSuchContext, short_repr
 from quire.library import Library
+from quire.model.clock import to_datetime
 from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import check_context_name
@@ -123,12 +125,22 @@ class OpenContext:
         self.pool = pool
         self.context = context
         self.lock = RLock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._epoch = self.context.pages._engine.epoch
         self.undone = UndoneEntries()
         self.last_call = LastCall()
         self._views: SizedCache[int, View] = SizedCache(_MAX_VIEWS)
         self._encoded: SizedCache[tuple[int, str], EncodedView] = SizedCache(_MAX_ENCODED)
         self._names: dict[PageIndex, str] = {}
         self._names_seq = 0
+
+    def refresh(self) -> None:
+        """Read the changes of other processes. Clears the caches if the context was deleted and created again."""
+        self.context.refresh()
+        if self._epoch != self.context.pages._engine.epoch:
+            self._forget()
 
     def replace_view(self, view: View) -> View | None:
         """Remember a view as the last one of its budget; return the one before it."""
@@ -160,12 +172,19 @@ class OpenContext:
             self._encoded.put(key, found)
         return found
 
+    def _entry(self) -> tuple[int, datetime]:
+        return self.context.seq, to_datetime(self.context.pages._engine.state.head.updated)
+
+    def known_stats(self) -> Stats | None:
+        """Return the statistics of the context at its current entry, if they were counted."""
+        return self.pool.known_stats(self.context.name, *self._entry())
+
     def stats(self) -> Stats:
         """Return the statistics of the context at its current entry. Counting reads every page."""
-        stats = self.pool.known_stats(self.context.name, self.context.seq)
+        stats = self.known_stats()
         if stats is None:
             stats = self.context.stats()
-            self.pool.keep_stats(self.context.name, self.context.seq, stats)
+            self.pool.keep_stats(self.context.name, *self._entry(), stats)
         return stats
 
 
@@ -179,7 +198,7 @@ class ContextPool:
         self._limit = limit
         self._lock = Lock()
         self._open: OrderedDict[str, OpenContext] = OrderedDict()
-        self._stats: SizedCache[str, tuple[int, Stats]] = SizedCache(_MAX_STATS)
+        self._stats: SizedCache[str, tuple[int, datetime, Stats]] = SizedCache(_MAX_STATS)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -195,7 +214,7 @@ class ContextPool:
             raise Busy(f"Context {name!r} has been in use for {_LOCK_TIMEOUT:.0f} seconds: retry.")
         try:
             try:
-                opened.context.refresh()
+                opened.refresh()
             except NoSuchContext:  # deleted by another process
                 self.discard(name)
                 raise no_such_context(name) from None
@@ -216,16 +235,16 @@ class ContextPool:
         for opened in leaving:
             opened.context.close()
 
-    def known_stats(self, name: str, seq: int) -> Stats | None:
+    def known_stats(self, name: str, seq: int, updated: datetime) -> Stats | None:
         """Return the statistics that were counted at exactly this entry, if any."""
         with self._lock:
             found = self._stats.get(name)
-            return found[1] if found is not None and found[0] == seq else None
+            return found[2] if found is not None and found[:2] == (seq, updated) else None
 
-    def keep_stats(self, name: str, seq: int, stats: Stats) -> None:
+    def keep_stats(self, name: str, seq: int, updated: datetime, stats: Stats) -> None:
         """Remember statistics for `known_stats`."""
         with self._lock:
-            self._stats.put(name, (seq, stats))
+            self._stats.put(name, (seq, updated, stats))
 
     def _find_or_open(self, name: str) -> OpenContext:
         with self._lock:

@@ -3,7 +3,7 @@
 from msgspec import to_builtins
 
 from quire.context import Context
-from quire.errors import NoSuchContext
+from quire.errors import Corrupt, NewerFormat, NoSuchContext
 from quire.maintenance.context_usage import ContextInfo
 from quire.server import responses
 from quire.server.context_pool import ContextPool, OpenContext
@@ -21,13 +21,17 @@ _COUNTED_PAGES = 4_000
 def list_contexts(pool: ContextPool, *, after: str = "", limit: Limit = 100, prefix: str = "") -> responses.Contexts:
     """List contexts by name."""
     names = list(pool.library.list(after, limit=limit + 1, prefix=prefix))
-    lines, left = [], _COUNTED_PAGES
+    lines: list[responses.ContextLine] = []
+    left = _COUNTED_PAGES
     for name in names[:limit]:
         try:
             info = pool.library.info(name)
         except NoSuchContext:  # deleted a moment ago
             continue
-        stats, pages = pool.known_stats(name, info.seq), sum(info.numbered.values())
+        except (Corrupt, NewerFormat):  # it must not hide the others; a request for it reports the error
+            lines.append(responses.ContextLine(name, 0, 0, 0, None, None, None))
+            continue
+        stats, pages = pool.known_stats(name, info.seq, info.updated_at), sum(info.numbered.values())
         if stats is None and pages <= left and info.finished:
             left -= pages
             stats = _count(pool, name)
@@ -54,7 +58,7 @@ def show_context(opened: OpenContext) -> responses.OneContext:
     """Show a context with its segments."""
     context = opened.context
     info = opened.pool.library.info(context.name)
-    stats = opened.pool.known_stats(context.name, context.seq)
+    stats = opened.known_stats()
     if stats is None and sum(info.numbered.values()) <= _SMALL:
         stats = opened.stats()
     return fill(
@@ -94,7 +98,7 @@ def _count(pool: ContextPool, name: str) -> Stats | None:
     try:
         with pool.use(name) as opened:
             return opened.stats()
-    except NoSuchContext:
+    except (Corrupt, NewerFormat, NoSuchContext):
         return None
 
 

@@ -8,6 +8,7 @@ from msgspec import Meta, Raw
 from msgspec.json import encode
 
 from quire.context import Context
+from quire.errors import QuireError
 from quire.model.pages import PageIndex
 from quire.server import responses
 from quire.server.context_pool import EncodedView, OpenContext
@@ -63,16 +64,22 @@ def render_view(
 ) -> ViewBody:
     """Render a model's view; this may fold pages. A `budget` becomes that of the context."""
     context = opened.context
+    before = context.budget
     if budget is not None:
         context.budget = budget
-    view = context.render(
-        recall=recall,
-        recall_floor=recall_floor,
-        reserve=reserve,
-        budget_line=budget_line,
-        include_obsolete=include_obsolete,
-        windows=windows,
-    )
+    try:
+        view = context.render(
+            recall=recall,
+            recall_floor=recall_floor,
+            reserve=reserve,
+            budget_line=budget_line,
+            include_obsolete=include_obsolete,
+            windows=windows,
+        )
+    except QuireError:
+        if budget is not None:
+            context.budget = before
+        raise
     return _view_body(opened, view, format, opened.replace_view(view))
 
 
