@@ -54,7 +54,10 @@ class Model(MessageModel):
             self.do("turn", lambda: None if turn.keep else self._take_back_turn(turn.start), always=lost)
 
     def _take_back_turn(self, start: int) -> None:
-        """Restore every page and the batches from before the turn. Nothing before a cleanup comes back."""
+        """Restore every page and the batches from before the turn. Nothing before a cleanup comes back.
+
+        Messages that the turn added before a cleanup leave. Older ones that its rollback brought back stay.
+        """
         first = max(start, self.horizon)
         touched: dict[Record, object] = {}
         early = {record for seq, entry in self.entries.items() if start < seq <= first for record in entry.touched}
@@ -70,9 +73,9 @@ class Model(MessageModel):
         self._put_back([old for old in pages if old.index not in self.state.pages], self.states[first])
         for old in pages:
             self._set(old)
-        before = self.states[start].pages
+        known = {index for seq, state in self.states.items() if seq <= start for index in state.pages}
         for page in [page for page in self.state.pages.values() if ("page", page.index) in early]:
-            if page.index not in before and page.numbers and not page.mark:
+            if page.index not in known and page.numbers and not page.mark:
                 self._change(page, mark=Mark.ENDED, pinned=False, lifecycle=COLD)
 
     # Pages
