@@ -177,6 +177,19 @@ def test_a_page_larger_than_the_budget_is_not_to_be_pinned() -> None:
     assert why.call == f"detail({page!r}) reads all of it"
 
 
+def test_an_open_folder_without_room_is_not_to_be_opened() -> None:
+    ctx = quire.open("memory:", budget=900)
+    folder = ctx.pages.create_contents_page("Rules", "", "mem-0")
+    page = ctx.pages.create_detail_page("Seats", "", "12A", folder)
+    for number in range(25):
+        ctx.pages.create_detail_page(f"Policy {number}", "", "Refunds only within 30 days. " * 10, "mem-0")
+    ctx.user("Hello")
+    ctx.render()
+    assert ctx.why(folder).shown == "no"
+    assert ctx.why(folder).call == f"children({folder!r}) lists its pages"  # expand() would change nothing
+    assert ctx.why(page).call == f"expand({page!r})"
+
+
 def test_why_of_a_note_that_its_agent_hid() -> None:
     ctx = quire.open("memory:", budget=3_000)
     note = ctx.agent.create_detail_page("Seat", "", "12A", "mem-0")

@@ -258,7 +258,7 @@ class Windows(Wrapper):
 
 @names_options
 class Context(Closable):
-    """`quire.Context` with async methods. `name` and `budget` are plain attributes; other properties are awaited."""
+    """`quire.Context` with async methods. `name`, `budget` and `turn_state` are plain; other properties are awaited."""
 
     _shares_queue = False
 

@@ -185,7 +185,9 @@ def _is_laid_out(state: State, page: PageRecord) -> bool:
 def _call_to_open(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> str:
     """Return the call that shows a page whole, or the one that reads it if it is too large for the view."""
     index, most = state.index(page.key), opened_room(state, page.key, budget)
-    if not page.header.folder and _is_laid_out(state, page):
+    if _is_laid_out(state, page) and page.header.visibility is Visibility.EXPANDED and page.header.folder:
+        return _call_to_read(state, page)  # it is open already: the layout chooses among its pages
+    if _is_laid_out(state, page) and not page.header.folder:
         room = _layout_room(state, page, parts, budget)
         return f"expand({index!r})" if page.header.tokens <= room else _call_to_pin(state, page, budget)
     return f"expand({index!r})" if opened_tokens(state, page, most) <= most else _call_to_read(state, page)
