@@ -301,6 +301,19 @@ def test_what_is_done_to_the_page_is_done_to_the_window(ctx: Context) -> None:
     assert ctx.check() == []
 
 
+def test_an_agent_cannot_open_a_closed_window_again(ctx: Context) -> None:
+    ctx.windows.open("counter")
+    ctx.windows.close("counter_1", "Counted to 3.")
+    before = ctx.seq
+    answer = ctx.tools.call("expand_details", {"page": "win-1"})
+    assert answer.startswith("InvalidOperation: Cannot open 'win-1': window 'counter_1' is closed. Call read_page")
+    assert ctx.seq == before
+    assert ctx.tools.call("read_page", {"page": "win-1"}) == " Counted to 3."
+    assert ctx.why("win-1").call == f"undo({before})"
+    why = ctx.why("win-1", ctx.render(include_obsolete=True))
+    assert (why.shown, why.rule, why.call) == ("whole", "a closed window: include_obsolete shows it", "")
+
+
 def test_windows_of_a_private_segment_are_never_drawn(ctx: Context) -> None:
     ctx.windows.open("counter")
     ctx.pages.set_segment_permission("win", quire.Permission.PRIVATE)

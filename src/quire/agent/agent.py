@@ -219,10 +219,15 @@ class AgentContext:
         """
 
         def planner(plan: Plan, page: PageRecord) -> None:
+            is_window = page.header.form is Form.WINDOW  # the tail shows it
+            if is_window and page.header.closed:
+                raise InvalidOperation(
+                    f"Cannot open {index!r}: window {page.header.name!r} is closed.",
+                    Hint("read_page", index, purpose="to read its summary"),
+                )
             if page.header.mark is Mark.NONE:  # compressed messages stay out of the tree
                 lifecycle.expand(plan, index)
             originals = read_originals(plan, page)
-            is_window = page.header.form is Form.WINDOW  # the tail shows it
             if originals or not (is_window or is_shown_whole(plan.state, page.key)):
                 check_page_fits(plan.state, page, self._views.budget, originals)
                 plan.defer(page.key)

@@ -156,6 +156,8 @@ def _why_shown(
 ) -> tuple[str, str]:
     index, granularity = state.index(page.key), shown.granularity
     if page.header.form is Form.WINDOW:
+        if page.header.closed:
+            return "a closed window: include_obsolete shows it", ""
         if granularity == "line":
             return _why_window_line(state, page), f"expand({index!r})"
         return f"an open window: {_FRAMES[granularity]} the last view", f"windows.close({page.header.name!r})"
