@@ -1,6 +1,7 @@
 """Help, misspelt commands, colours, interruptions, progress, completion, and exit codes."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -207,6 +208,81 @@ def test_erase_refuses_forks_if_asked_to(run: Run, store: Path) -> None:
     assert "'what if'" in ended.err
     assert f"Run quire erase {store} '{NAME}' to remove them too." in ended.err
     assert run("erase", store, NAME, "--yes", "--json").value()["forks"] == ["what if"]
+
+
+# Refused input
+
+
+@pytest.mark.parametrize(
+    "words", [("--context", " "), ("--context", ""), ("--system", "\ud800"), ("--budget", "0")], ids=str
+)
+def test_a_refused_new_creates_nothing(run: Run, tmp_path: Path, words: tuple[str, str]) -> None:
+    assert run("new", tmp_path / "a.db", *words).code == 2
+    assert not (tmp_path / "a.db").exists()
+
+
+@pytest.mark.parametrize("command", [("stats",), ("import", "none.json"), ("migrate", "b.db"), ("check",)], ids=str)
+def test_an_empty_name_is_no_context(run: Run, store: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "none.json").write_text('[{"role": "user", "content": "hello"}]')
+    name, *files = command
+    refused = run(name, store, *(tmp_path / file for file in files), "--context", "")
+    assert (refused.code, refused.err.startswith("quire: Context name '' is not allowed")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("rollback",), ("rollback", "--before"), ("fork", "new", "--at"), ("import", "-", "--conversation")],
+    ids=str,
+)
+def test_a_number_with_thousands_of_digits_is_refused(run: Run, store: Path, words: tuple[str, ...]) -> None:
+    refused = run(words[0], store, *words[1:], "1" * 5_000)
+    assert (refused.code, len(refused.err) < 300) == (2, True)
+
+
+def test_a_checkpoint_is_not_named_like_an_entry(run: Run, store: Path) -> None:
+    assert "CHECKPOINT is '2'; a number is an entry" in run("checkpoint", store, "2").err
+    assert run("checkpoint", store, "v2").code == 0
+
+
+def test_a_folder_of_a_document_is_refused(run: Run, store: Path) -> None:
+    refused = run("write", store, "rules", "none", "--document", "--folder", "mem-2")
+    assert (refused.code, refused.err) == (2, "quire: --folder is for notes: remove --document.\n")
+
+
+def test_an_expiry_that_removes_nothing_claims_nothing(run: Run, store: Path) -> None:
+    assert run("expire", store, "0h", "--dry-run").out == f"{NAME}: would remove\n1 context\n"
+    assert run("expire", store, "999999w", "--dry-run").out == "0 contexts\n"
+    assert run("expire", store, "0h", "--archive", "", "--dry-run").code == 2
+
+
+@pytest.mark.parametrize("words", [("tree",), ("tree", "a.db", "--bogus"), ("tre", "a.db")], ids=str)
+def test_wrong_arguments_are_json_errors_for_programs(run: Run, words: tuple[str, ...]) -> None:
+    refused = run(*words, "--json")
+    assert (refused.code, json.loads(refused.err)["error"]["code"]) == (2, "invalid_value")
+
+
+def test_text_that_is_not_utf_8_is_refused(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    refused = run("write", store, "note", "-")
+    assert (refused.code, refused.err.startswith("quire: Standard input is not UTF-8")) == (2, True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_an_error(store: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "quire", "stats", str(store)], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (ended.returncode, ended.stderr) == (1, "quire: Cannot write the output: No space left on device.\n")
+
+
+def test_a_removed_page_is_purged_after_confirmation(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with quire.open(store, NAME) as context:
+        context.pages.remove_page("mem-1")
+    monkeypatch.setattr("sys.stdin", Terminal("yes\n"))
+    assert run("purge", store, "mem-99").code == 2
+    purged = run("purge", store, "mem-1")
+    assert (purged.code, "mem-1 (removed)" in purged.out, "removed 1 page" in purged.out) == (0, True, True)
 
 
 # Completion

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from quire.cli.commands import GROUPS, ROWS, CommandRow, load
 from quire.cli.terminal import Output, Paint
-from quire.errors import InvalidOperation, QuireError
+from quire.errors import InvalidOperation, InvalidValue, QuireError, StorageFailure
 
 FAILED = 1
 REFUSED = 2
@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return BROKEN_PIPE
+    except OSError as error:  # the library turns errors of the store into its own
+        _discard_output()
+        print_error(StorageFailure.code, f"Cannot write the output: {error.strerror}.", json="--json" in words)
+        return FAILED
     return code
 
 
@@ -50,7 +54,7 @@ def _run(words: list[str]) -> int:
         print(f"quire {__version__}")
         return 0
     row, rest = find_command(words)
-    return _run_command(row, rest) if row is not None else _refuse(first)
+    return _run_command(row, rest) if row is not None else _refuse(first, json="--json" in rest)
 
 
 def find_command(words: list[str]) -> tuple[CommandRow | None, list[str]]:
@@ -83,7 +87,7 @@ def _overview(paint: Paint) -> Iterator[str]:
     yield from _END
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse(word: str, *, json: bool) -> NoReturn:
     """Print that `word` is not a command, with similar commands, and exit."""
     from difflib import get_close_matches
 
@@ -91,15 +95,17 @@ def _refuse(word: str) -> NoReturn:
 
     near = get_close_matches(word, ROWS, n=3, cutoff=0.5)
     word = mask_address(word)  # it may be a store's address with a password, if the command is missing
-    print(_USAGE, file=sys.stderr)
     if word.startswith("-"):
-        print(f"quire: {word!r} is not an option here; options follow the command.", file=sys.stderr)
+        text = f"{word!r} is not an option here; options follow the command."
     elif near:
         *others, last = near
         listed = f"{', '.join(others)} or {last}" if others else last
-        print(f"quire: no command {word!r}. Did you mean {listed}?", file=sys.stderr)
+        text = f"no command {word!r}. Did you mean {listed}?"
     else:
-        print(f"quire: no command {word!r}. Commands: {', '.join(ROWS)}.", file=sys.stderr)
+        text = f"no command {word!r}. Commands: {', '.join(ROWS)}."
+    if not json:
+        print(_USAGE, file=sys.stderr)
+    print_error(InvalidValue.code, text, json=json)
     raise SystemExit(REFUSED)
 
 
@@ -108,8 +114,12 @@ def _run_command(row: CommandRow, words: list[str]) -> int:
 
     command = load(row)
     parser = build_parser(row.name, row.summary, command)
-    options = parser.parse_intermixed_args(words)
     _use_utf8()
+    try:
+        options = parser.parse_intermixed_args(words)
+    except InvalidValue as error:
+        print_error(error.code, str(error), json=True)
+        return REFUSED
     try:
         return command.run(options, Output(json=options.json)) or 0
     except QuireError as error:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import quire
 from quire.cli.terminal import Output
-from quire.storage.base import no_such_context
+from quire.errors import InvalidValue
+from quire.storage.base import check_context_name, no_such_context
 from quire.storage.urls import mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
@@ -73,7 +74,7 @@ def build_parser(name: str, summary: str, command: Command) -> argparse.Argument
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that hides passwords of addresses in its messages."""
+    """A parser that hides passwords of addresses in its messages. With `--json` it raises them as `InvalidValue`."""
 
     _words: Sequence[str] = ()
 
@@ -88,8 +89,10 @@ class _Parser(argparse.ArgumentParser):
             for part in (word, word.partition("=")[2]):
                 if mask_address(part) != part:
                     message = message.replace(part, mask_address(part))
-        hint = next((f"; {hint}" for name, hint in _LISTED_BY.items() if name in message), "")
-        super().error(message + hint)
+        message += next((f"; {hint}" for name, hint in _LISTED_BY.items() if name in message), "")
+        if "--json" in self._words:
+            raise InvalidValue(f"{self.prog}: {message}.")
+        super().error(message)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -146,7 +149,7 @@ def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     Without `--context`, it is the only context of the store, or `default`. The figures of the gateway do not count. The
     start of the id of a session of the gateway, at least four characters, means the context of the session.
     """
-    first = [options.context] if options.context else list(islice(library.list(), 3))
+    first = list(islice(library.list(), 3)) if options.context is None else [options.context]
     names = [name for name in first if name != _FIGURES] or first
     name: str = names[0] if len(names) == 1 else _DEFAULT_CONTEXT
     if not library.exists(name):
@@ -159,6 +162,5 @@ def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
 
 
 def new_name(options: argparse.Namespace) -> str:
-    """Return the name of a context that may not exist yet."""
-    name: str = options.context or _DEFAULT_CONTEXT
-    return name
+    """Return the name of a context that may not exist yet. Raises `InvalidValue` if no context can have it."""
+    return check_context_name(_DEFAULT_CONTEXT if options.context is None else options.context)

@@ -46,7 +46,10 @@ class Expired(Struct, frozen=True, kw_only=True):
 def cutoff_of(older_than: timedelta | datetime) -> datetime:
     """Return the time that an age, or a time, refers to. Raises `InvalidValue`."""
     if isinstance(older_than, timedelta) and older_than >= timedelta(0):
-        return datetime.now(UTC) - older_than
+        try:
+            return datetime.now(UTC) - older_than
+        except OverflowError:  # before the year 1
+            return datetime.min.replace(tzinfo=UTC)
     if isinstance(older_than, datetime) and older_than.tzinfo is not None:
         return older_than
     raise InvalidValue(

@@ -22,6 +22,7 @@ from quire.cli.wording import CommandWording
 from quire.errors import InvalidOperation, QuireError, StorageFailure
 from quire.formats import SESSION_FORMATS, format_session
 from quire.maintenance.person_copy import format_context
+from quire.model.text import check_text
 from quire.storage.urls import mask_address
 from quire.view.options import check_budget
 
@@ -45,6 +46,8 @@ def run_new(options: argparse.Namespace, out: Output) -> None:
     name = new_name(options)
     if options.budget is not None:
         check_budget(options.budget)  # before the store is created
+    if options.system is not None:
+        check_text(options.system, "system")
     with quire.Library(options.where, create=True) as library:
         context = library.create(name) if options.budget is None else library.create(name, budget=options.budget)
         if options.system is not None:
@@ -127,9 +130,13 @@ def run_fork(options: argparse.Namespace, out: Output) -> None:
     out.result({"name": options.name, "of": source, "at": at, "seq": seq}, text)
 
 
+_MAX_DIGITS = 20
+"""A longer number is no entry; Python refuses to read one of thousands of digits."""
+
+
 def parse_point(text: str) -> str | int:
     """Return a point in history: the number of an entry if the text is a number, else the name of a checkpoint."""
-    return int(text) if text.isascii() and text.isdigit() else text
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS else text
 
 
 _STDOUT = "-"
@@ -230,7 +237,7 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
 )
 def run_migrate(options: argparse.Namespace, out: Output) -> None:
     with quire.Library(options.where, create=False) as source:
-        name = existing_name(source, options) if options.context else None
+        name = None if options.context is None else existing_name(source, options)
         with quire.Library(options.target, create=True) as target, Progress("Copying") as progress:
             done = quire.migrate(
                 source.storage,

@@ -106,6 +106,8 @@ def run_undo(options: argparse.Namespace, out: Output) -> None:
     examples=("quire checkpoint agent.db before-the-refactoring",),
 )
 def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
+    if isinstance(parse_point(options.name), int):
+        raise InvalidValue(f"is {options.name!r}; a number is an entry in quire rollback.", argument="name")
     with open_context(options) as context:
         seq = context.checkpoint(options.name)
     text = f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}"

@@ -10,9 +10,10 @@ import quire
 from quire import Message
 from quire.cli import print_error
 from quire.cli.command import REDACT, STORE, argument, command, new_name
+from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
-from quire.errors import InvalidValue, QuireError
+from quire.errors import InvalidValue, QuireError, short_repr
 from quire.formats.files import FileKind, detect_kind, is_database, read_log
 from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
@@ -26,8 +27,8 @@ _content = attrgetter("role", "content", "tool_calls", "tool_call_id")
 
 def parse_conversation(text: str | None, others: str = "") -> int | None:
     """Return the number of a conversation. Raises `InvalidValue`; `others` names the other accepted values."""
-    if text is not None and not (text.isascii() and text.isdigit()):
-        raise InvalidValue(f"is {text!r}; a number from 1{others} is needed.", argument="conversation")
+    if text is not None and not isinstance(parse_point(text), int):
+        raise InvalidValue(f"is {short_repr(text)}; a number from 1{others} is needed.", argument="conversation")
     return None if text is None else int(text)
 
 
@@ -89,7 +90,7 @@ def _choose_conversations(log: LogFile, options: argparse.Namespace) -> list[tup
     agents = [(f"{name}.{found.name}", found) for found in log.conversations if found.is_agent]
     if options.conversation == _ALL:
         sessions = [found for found in log.conversations if not found.is_agent]
-        keeps_names = not options.context and is_database(options.file)
+        keeps_names = options.context is None and is_database(options.file)
         named = ((found.name if keeps_names else f"{name}-{n}", found) for n, found in enumerate(sessions, 1))
         return [*named, *agents]
     number = parse_conversation(options.conversation, f", or {_ALL!r}")

@@ -13,7 +13,7 @@ from quire import Context
 from quire.cli.command import CONTEXT, STORE, argument, command, open_context
 from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
-from quire.errors import Hint, InvalidOperation, NoSuchContext, short_repr
+from quire.errors import Hint, InvalidOperation, NoSuchContext, NoSuchPage, short_repr
 from quire.model.pages import ContentsPage
 from quire.storage.base import Remainder, no_such_context
 from quire.storage.urls import mask_address
@@ -112,7 +112,14 @@ def run_purge(options: argparse.Namespace, out: Output) -> int | None:
 def _confirm(context: Context, indices: list[str], out: Output) -> None:
     """Show the pages and ask the user to confirm. Raises like `_ask`."""
     lines = []
-    for page in (context.pages.get_page(index) for index in indices):
+    for index in indices:
+        try:
+            page = context.pages.get_page(index)
+        except NoSuchPage:
+            if not any(context.history(page=index)):  # refuses an index that was never used
+                raise
+            lines.append(f"{out.paint.cyan(index)} (removed)")
+            continue
         below = f" with {count_of(page.child_count, 'page')} in it" if isinstance(page, ContentsPage) else ""
         lines.append(f"{out.paint.cyan(page.index)} {escape_control(page.name)}{below}")
     _ask("A purge, and every entry before it, cannot be undone", lines, out)
@@ -191,7 +198,7 @@ def _age(text: str) -> timedelta | datetime:
     " The exit code is 1 if a context could not be removed.",
 )
 def run_expire(options: argparse.Namespace, out: Output) -> int | None:
-    action: Action = "archive" if options.archive else "delete"
+    action: Action = "delete" if options.archive is None else "archive"
     with quire.Library(options.where, create=False) as library:
         chosen: dict[str, Any] = {"action": action, "folder": options.archive, "prefix": options.prefix}
         if not options.yes and not options.dry_run:
@@ -209,7 +216,7 @@ def run_expire(options: argparse.Namespace, out: Output) -> int | None:
             state = f"{out.paint.red('kept')}: {escape_control(each.problem)}" if each.problem else verb
             out.line(f"{out.paint.cyan(escape_control(each.name))}: {state}{f' → {each.path}' if each.path else ''}")
         out.line(count_of(sum(not each.problem for each in done), "context"))
-        for line in _remains(done[0].remains if done else (), out):
+        for line in _remains(done[0].remains if done and not options.dry_run else (), out):
             out.line(line)
     return 1 if any(each.problem for each in done) else None
 

@@ -76,7 +76,7 @@ run_recall = _page_command(
     *CONTEXT,
     argument("name", metavar="NAME", help="the name of the page"),
     argument("text", metavar="TEXT", help="the text of the page; - reads standard input"),
-    argument("--folder", default="mem", metavar="FOLDER", help="a folder or a segment (default: %(default)s)"),
+    argument("--folder", metavar="FOLDER", help="a folder or a segment (default: mem)"),
     argument("--summary", default="", metavar="TEXT", help="the summary of the page"),
     argument("--document", action="store_true", help="write a document, which agents cannot change, instead of a note"),
     argument("--pin", action="store_true", help="with --document: always show it in full"),
@@ -89,13 +89,20 @@ run_recall = _page_command(
 def run_write(options: argparse.Namespace, out: Output) -> None:
     if options.pin and not options.document:
         raise InvalidOperation("--pin is for documents: add --document.")
-    text = sys.stdin.read() if options.text == "-" else options.text
+    if options.folder is not None and options.document:
+        raise InvalidOperation("--folder is for notes: remove --document.")
+    try:
+        text = sys.stdin.read() if options.text == "-" else options.text
+    except UnicodeDecodeError as error:
+        raise InvalidValue(f"Standard input is not UTF-8: {error}.") from None
     with open_context(options) as context:
         before = context.seq
         if options.document:
             index = context.document(options.name, text, options.pin, summary=options.summary)
         else:
-            index = context.write(options.name, text, options.folder, options.summary)
+            index = context.write(
+                options.name, text, "mem" if options.folder is None else options.folder, options.summary
+            )
         page, seq = context.pages.get_page(index), context.seq
     entry = "no change" if seq == before else f"written {out.paint.dim(f'(entry {seq})')}"
     out.result(
