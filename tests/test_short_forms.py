@@ -173,6 +173,16 @@ def test_a_rollback_into_an_entry_is_refused_with_the_message_that_works(ctx: Co
     assert len(ctx.messages()) == 1
 
 
+def test_a_rollback_before_a_message_that_follows_a_destroyed_one(ctx: Context) -> None:
+    ctx.user("one")
+    ctx.delete(ctx.user("two"))
+    ctx.conversation.cleanup()
+    ctx.rollback(before=ctx.user("three"))
+    assert [message.text for message in ctx.messages()] == ["You are careful.", "one"]
+    with pytest.raises(InvalidValue, match="a seq from"):
+        ctx.rollback(before=1)
+
+
 def test_a_rollback_needs_one_point(ctx: Context) -> None:
     ctx.checkpoint("here")
     for bad in ({}, {"to": "here", "before": 0}, {"before": 9}, {"before": -1}, {"before": "x"}):

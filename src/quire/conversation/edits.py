@@ -126,15 +126,14 @@ def entry_before(state: Reader, message: Message | int) -> int:
     Raises `InvalidOperation` if an earlier message was added in the same entry, and names it.
     """
     index = message.index if isinstance(message, Message) else message
-    number = number_of(state, index)
-    seq = state.message(number).seq
-    first = number
-    while first and state.message(first - 1).seq == seq:
+    seq = state.message(number_of(state, index)).seq
+    first = index
+    while first and state.message(number_of(state, first - 1)).seq == seq:  # a cleanup destroys numbers
         first -= 1
-    if first != number:
+    if first != index:
         raise InvalidOperation(
-            f"Message {index} was added in one entry together with message {state.message_index(first)}.",
-            Hint("rollback", arguments=f"before={state.message_index(first)}", purpose="to go back before both"),
+            f"Message {index} was added in one entry together with message {first}.",
+            Hint("rollback", arguments=f"before={first}", purpose="to go back before both"),
         )
     return seq - 1
 
