@@ -427,6 +427,6 @@ def test_nothing_before_a_cleanup_is_undone() -> None:
 
 def test_cleanup_is_refused_in_a_temporary_block() -> None:
     ctx = talk_of("a")
-    with ctx.temporary(), refused(ctx.pages, InvalidOperation, "Batch 1 is open"):
+    with ctx.temporary(), refused(ctx.pages, InvalidOperation, "inside a temporary block"):
         ctx.conversation.cleanup()
     assert ctx.conversation.cleanup().messages == 0

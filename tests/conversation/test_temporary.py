@@ -475,3 +475,24 @@ def test_no_undo_brings_back_a_message_that_left_inside_the_block(operation: str
             ctx.undo(seq)
     assert [message.content for message in ctx.messages()] == ["stays"]
     assert ctx.check() == []
+
+
+@pytest.mark.parametrize("scrub", [False, True])
+@pytest.mark.parametrize("leave", ["rollback", "batch_end", "batch_commit"])
+def test_no_cleanup_in_the_block(leave: str, *, scrub: bool) -> None:
+    ctx = new_talk()
+    ctx.user("one")
+    start = ctx.seq
+    ctx.user("two")
+    with ctx.temporary():
+        ctx.user("three")
+        if leave == "rollback":
+            ctx.rollback(start)  # no batch is open after it
+        elif leave == "batch_end":
+            ctx.conversation.batch_end(0)
+        else:
+            ctx.conversation.batch_commit()
+        with pytest.raises(InvalidOperation, match="inside a temporary block"):
+            ctx.conversation.cleanup(scrub=scrub)
+    assert [message.text for message in ctx.messages()] == ["one", "two"]
+    assert ctx.check() == []

@@ -335,13 +335,14 @@ class Conversation:
     def cleanup(self, *, scrub: bool = False) -> Cleanup:
         """Destroy the messages that are not in the conversation and renumber the others.
 
-        Refused while a batch is open. Nothing before it can be undone afterwards. The messages leave the history and
-        the search index too. Summaries and chapters that repeat their words stay, and so do forks. With `scrub`, the
-        store is rewritten without their bytes; otherwise the bytes stay in it until they are overwritten.
+        Refused while a batch is open and in a temporary block. Nothing before it can be undone afterwards. The messages
+        leave the history and the search index too. Summaries and chapters that repeat their words stay, and so do
+        forks. With `scrub`, the store is rewritten without their bytes; otherwise the bytes stay in it until they are
+        overwritten.
         """
         check_bool(scrub, "scrub")
         with self._engine.lock:
-            if scrub and self._engine.transactions:
+            if self._engine.transactions:  # the end of the block restores pages of messages that left in it
                 raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
             done = self._engine.run(self.actor, "cleanup", cleanup)
             return _scrub(self._engine.state, done, scrub)
