@@ -496,3 +496,18 @@ def test_no_cleanup_in_the_block(leave: str, *, scrub: bool) -> None:
             ctx.conversation.cleanup(scrub=scrub)
     assert [message.text for message in ctx.messages()] == ["one", "two"]
     assert ctx.check() == []
+
+
+@pytest.mark.parametrize("kind", ["temporary", "batch"])
+def test_a_message_outside_the_conversation_stays_removed_with_its_segment(kind: str) -> None:
+    ctx = talk_of("one", "two")
+    ctx.pages.move_page("usr-1", "mem-0")
+    if kind == "temporary":
+        block(ctx, lambda: ctx.pages.remove_segment("mem"))
+    else:
+        ctx.conversation.batch_start()
+        ctx.pages.remove_segment("mem")
+        ctx.conversation.batch_end(0)
+    assert texts(ctx) == ["two"]
+    assert "mem" not in [segment.id for segment in ctx.pages.list_segments()]
+    assert ctx.check() == []

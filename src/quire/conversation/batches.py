@@ -276,7 +276,7 @@ def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, .
 
 def _restore_removed_page(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
     """Restore an earlier exchange with a removed page, and the folders above it; return its messages."""
-    if not old.header.numbers or old.header.numbers[0] >= boundary:
+    if not old.header.numbers or old.header.numbers[0] >= boundary or _is_segment_removed(plan, old):
         return ()
     _restore_folder(plan, before, old)
     page = _restore_messages(plan, plan.require_referenced(old.key, old.key), boundary, old)
@@ -317,8 +317,14 @@ def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None,
     """Restore a summary as it was when the batch was opened."""
     if isinstance(page, PageRecord):
         plan.change(page, **{field: getattr(old.header, field) for field in SUMMARY_FIELDS})
-    else:
+    elif not _is_segment_removed(plan, old):
         _restore_folder(plan, before, old)
+
+
+def _is_segment_removed(plan: Plan, page: PageRecord) -> bool:
+    """Return whether a page was moved out of the conversation to a segment that was removed."""
+    segment = plan.segment(segment_number(page.key))
+    return segment is None or segment.gone
 
 
 def _check_page_unpinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
