@@ -244,6 +244,31 @@ def test_a_checkpoint_is_not_named_like_an_entry(run: Run, store: Path) -> None:
     assert run("checkpoint", store, "v2").code == 0
 
 
+@pytest.mark.parametrize("form", ["quire", "json"])
+def test_a_dry_run_refuses_what_the_import_refuses(run: Run, store: Path, tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"copy.{form}"
+    assert run("export", store, file, "--format", form).code == 0
+    assert "nothing was stored" in run("import", store, file, "--context", "new", "--dry-run").out
+    assert "nothing was stored" in run("import", tmp_path / "new.db", file, "--context", NAME, "--dry-run").out
+    assert not (tmp_path / "new.db").exists()
+    run("checkpoint", store, "later")
+    for more in ((), ("--dry-run",)):
+        assert "exists already" in run("import", store, file, "--context", NAME, *more).err
+
+
+@pytest.mark.parametrize("form", ["quire", "json"])
+@pytest.mark.parametrize("path", [".", "/", "x" * 300])
+def test_an_export_to_an_impossible_path_is_refused(run: Run, store: Path, form: str, path: str) -> None:
+    refused = run("export", store, path, "--format", form, "--overwrite")
+    assert (refused.code, refused.err.startswith("quire: Cannot write '")) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["", "A=B"])
+def test_a_gateway_needs_the_name_of_a_variable(run: Run, store: Path, name: str) -> None:
+    refused = run("gateway", "run", store, "--env", name, "--", "true")
+    assert (refused.code, refused.err) == (2, f"quire: --env is {name!r}; the name of a variable is needed.\n")
+
+
 def test_a_folder_of_a_document_is_refused(run: Run, store: Path) -> None:
     refused = run("write", store, "rules", "none", "--document", "--folder", "mem-2")
     assert (refused.code, refused.err) == (2, "quire: --folder is for notes: remove --document.\n")

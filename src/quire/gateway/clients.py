@@ -54,6 +54,9 @@ def prepare(
         raise InvalidValue(
             f"is missing; give the command of a client, such as -- claude. Known clients: {known}.", argument="command"
         )
+    for each in names:
+        if not each or "=" in each or "\0" in each:
+            raise InvalidValue(f"is {short_repr(each)}; the name of a variable is needed.", argument="env")
     name = PurePath(command[0]).stem
     start = _Start(command, address, mcp, environment)
     if name not in _CLIENTS:

@@ -178,10 +178,19 @@ class _Writer:
 
 
 def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Return the path of a file to write. Raises `InvalidOperation` if it exists and `overwrite` is False."""
+    """Return the path of a file to write. Raises `InvalidOperation` if it exists and `overwrite` is False.
+
+    Raises `StorageFailure` if the system refuses the path.
+    """
     target = check_path(path)
-    if target.exists() and not overwrite:
+    try:
+        is_there = target.exists()
+    except OSError as error:
+        raise StorageFailure(f"Cannot write {short_repr(str(target))}: {error.strerror}.") from error
+    if is_there and not overwrite:
         raise _exists_error(target)
+    if not target.name:  # such as . or /
+        raise StorageFailure(f"Cannot write {str(target)!r}: it is a folder.")
     return target
 
 

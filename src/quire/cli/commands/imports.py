@@ -13,7 +13,7 @@ from quire.cli.command import REDACT, STORE, argument, command, new_name
 from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
-from quire.errors import InvalidValue, QuireError, short_repr
+from quire.errors import InvalidOperation, InvalidValue, QuireError, StorageFailure, short_repr
 from quire.formats.files import FileKind, detect_kind, is_database, read_log
 from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
@@ -153,10 +153,24 @@ def _import_context(options: argparse.Namespace, out: Output, kind: FileKind) ->
                 options.file, options.context, progress=lambda at: progress.at(at.records, "records")
             )
         info = library.info(name)
+        if options.dry_run:
+            _require_importable(library, name, options.where, kind)
     out.result(
         {"context": name, "messages": info.messages, "seq": info.seq},
         f"{out.paint.cyan(name)}: {count_of(info.messages, 'message')}, at entry {info.seq:,}",
+        *(["nothing was stored"] if options.dry_run else []),
     )
+
+
+def _require_importable(read: quire.Library, name: str, where: str, kind: FileKind) -> None:
+    """Raise `InvalidOperation` if the store has another context of this name. It creates no store."""
+    try:
+        with quire.Library(where, create=False) as library:
+            stored = library.storage.head(name)
+    except StorageFailure:  # no store yet
+        return
+    if stored is not None and (kind == "document" or stored != read.storage.head(name)):
+        raise InvalidOperation(f"Context {short_repr(name)} exists already. Choose another name.")
 
 
 def _stored_messages(where: str, name: str, limit: int) -> tuple[int, Sequence[Message]]:
