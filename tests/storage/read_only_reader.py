@@ -1,6 +1,7 @@
 """Reads a store in a process of its own and prints what it finds: `python read_only_reader.py URL`."""
 
 import sys
+from tempfile import TemporaryDirectory
 
 import quire
 
@@ -16,6 +17,8 @@ def main(where: str) -> None:
         except quire.QuireError as error:
             print(f"{type(error).__name__} {error.code}")  # noqa: T201
         print(f"healthy {quire.doctor(where).healthy}")  # noqa: T201
+    with TemporaryDirectory() as folder:
+        print(f"backup {quire.backup(where, f'{folder}/copy.db').contexts}")  # noqa: T201
     try:
         quire.open(where, "another")
     except quire.QuireError as error:

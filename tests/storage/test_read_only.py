@@ -18,6 +18,7 @@ found 2
 contexts ['default']
 ReadOnly read_only
 healthy True
+backup 1
 ReadOnly read_only
 """
 

@@ -20,9 +20,12 @@ _MAX_LINES = 100
 _FROM_BACKUP = "Restore a backup, or copy the readable contexts into a new store."
 
 
-def copy_file(source: Path, target: Path, report: Callable[[int], None] | None) -> None:
-    """Copy an SQLite file that others write to, at one moment. Raises `OSError` if the copy cannot be written."""
-    with closing(apsw.Connection(str(source))) as reading, closing(apsw.Connection(str(target))) as writing:
+def copy_file(source: apsw.Connection, target: Path, report: Callable[[int], None] | None) -> None:
+    """Copy an SQLite file that others write to, at one moment, and close the connection to it.
+
+    Raises `OSError` if the copy cannot be written.
+    """
+    with closing(source) as reading, closing(apsw.Connection(str(target))) as writing:
         reading.set_busy_timeout(5_000)
         reading.execute("BEGIN")
         reading.execute("SELECT 1 FROM sqlite_schema").fetchone()  # starts the transaction, so the copy never restarts

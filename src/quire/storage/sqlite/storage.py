@@ -106,7 +106,7 @@ class SQLiteStorage:
     def _open(self, busy_seconds: float, read_only: bool) -> None:
         self._read_only = read_only
         limit = int(busy_seconds * 1_000)
-        self._db = read_only_connection(self.path, limit) if read_only else apsw.Connection(str(self.path))
+        self._db = _connect(self.path, read_only=read_only, busy_milliseconds=limit)
         self._sharing = ForkSharing(self._db)
         self._write = self._db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
         try:
@@ -283,7 +283,7 @@ class SQLiteStorage:
         from quire.storage.sqlite.maintenance import copy_file
 
         with self._lock.errors():
-            copy_file(self.path, path, report)
+            copy_file(_connect(self.path, read_only=self._read_only), path, report)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
         """Return the problems of the file below the level of contexts; with `repair`, repair derived data."""
@@ -442,6 +442,10 @@ class SQLiteStorage:
                 self._db.execute(step)
             self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _connect(path: Path, *, read_only: bool, busy_milliseconds: int = 5_000) -> apsw.Connection:
+    return read_only_connection(path, busy_milliseconds) if read_only else apsw.Connection(str(path))
 
 
 def read_only_connection(path: Path, busy_milliseconds: int) -> apsw.Connection:
