@@ -286,6 +286,47 @@ def test_forks_that_share_it_lose_it_and_go_on(shelf: Shelf) -> None:
         assert one.check() == []
 
 
+@pytest.mark.parametrize("how", ["removed", "rolled back", "moved"])
+def test_a_page_that_is_below_the_purged_folder_only_in_a_fork_stays_sound(shelf: Shelf, how: str) -> None:
+    talk = shelf.open()
+    folder = talk.pages.create_contents_page("folder", "", "mem-0")
+    before = talk.seq
+    index = talk.pages.create_detail_page("leaf", "", "a text that is not purged here", folder)
+    fork = talk.fork("fork")
+    if how == "removed":
+        talk.pages.remove_page(index)
+    elif how == "moved":
+        talk.pages.move_page(index, "mem-0")
+    else:
+        talk.pages.hide(index)
+        talk.rollback(before)
+    assert set(talk.pages.purge(folder).contexts) == {"c", "fork"}
+    fork.refresh()
+    assert (talk.check(), fork.check()) == ([], [])
+    assert fork.find("purged") == []
+    if how == "moved":
+        assert talk.pages.detail(index) == "a text that is not purged here"
+
+
+def test_messages_that_are_below_the_purged_chapter_only_in_a_fork_stay(shelf: Shelf) -> None:
+    talk = shelf.open()
+    talk.budget = 700
+    while not any(entry.operation == "fold" for entry in talk.history()):
+        talk.user("question " + "word " * 40)
+        talk.render()
+        talk.assistant("answer")
+    fold = next(entry for entry in talk.history() if entry.operation == "fold")
+    chapters = [page.index for page in talk.pages.list_pages("usr") if page.created_seq == fold.seq]
+    fork = talk.fork("fork")
+    talk.undo(fold)
+    messages = talk.messages()
+    talk.pages.purge(*chapters)
+    fork.refresh()
+    assert (talk.check(), fork.check()) == ([], [])
+    assert talk.messages() == messages
+    assert len(fork.messages()) < len(messages)
+
+
 def test_a_fork_can_be_left_as_it_is(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)

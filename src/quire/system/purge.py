@@ -139,6 +139,12 @@ class Traces:
         """Return the keys to delete, apart from pages, by family."""
         return (BODY, self.bodies), (MESSAGE, self.numbers)
 
+    def kept_records(self) -> dict[Family, set[int]]:
+        """Return the keys of texts and messages of pages that are not purged here, or were not when they existed."""
+        purged = self.keys | self.derived
+        kept = [header for key, headers in self.history.headers.items() if key not in purged for header in headers]
+        return {BODY: {header.body for header in kept}, MESSAGE: {number for one in kept for number in one.numbers}}
+
     def counterparts(self, other: PageHistory) -> set[int]:
         """Return the keys of the same pages in a context with the same origin."""
         bodies = set(_same_records(self.state, other.state, BODY, self.bodies))
@@ -292,7 +298,7 @@ def _same_records(here: State, there: State, family: Family, keys: Iterable[int]
 
 
 def share_traces(found: Sequence[Traces]) -> None:
-    """Give every context the keys that any of them found, where it holds the same record.
+    """Give every context the keys that any of them found, where it holds the same record, and no other page does.
 
     An older text of a page is in the journal of the context that changed it, and without a reference in its forks.
     """
@@ -304,10 +310,10 @@ def share_traces(found: Sequence[Traces]) -> None:
                 if record is not None:
                     claimed.setdefault((family, key), set()).add(record.value)
     for traces in found:
-        mine = dict(traces.records())
+        mine, kept = dict(traces.records()), traces.kept_records()
         for (family, key), values in claimed.items():
             record = traces.state.storage.get(traces.state.context, family, key)
-            if record is not None and record.value in values:
+            if record is not None and record.value in values and key not in kept[family]:
                 mine[family].add(key)
 
 
