@@ -511,3 +511,21 @@ def test_a_message_outside_the_conversation_stays_removed_with_its_segment(kind:
     assert texts(ctx) == ["two"]
     assert "mem" not in [segment.id for segment in ctx.pages.list_segments()]
     assert ctx.check() == []
+
+
+def test_a_block_that_changed_a_page_of_another_writer_ends() -> None:
+    storage = MemoryStorage()
+    ctx = new_talk(storage)
+    ctx.user("one")
+    other = new_talk(storage)
+    with ctx.temporary():
+        ctx.user("two")
+        other.write("note", "of another writer")  # mem-1
+        ctx.pages.pin("mem-1")
+        ctx.pages.move_page("usr-2", "mem-0")  # mem-1, too
+        ctx.delete(0)
+    ctx.refresh()
+    assert texts(ctx) == ["one"]
+    assert [message.text for message in ctx.messages(all=True)] == ["one", "two"]
+    assert ctx.pages.detail("mem-1") == "of another writer"
+    assert ctx.check() == []

@@ -364,6 +364,7 @@ class Temporary:
                 raise InvalidOperation("This temporary block was already ended by the block around it.")
             try:
                 if self._engine.current().version > self._version + 1:
+                    self._transaction.check_unchanged()  # the block reads through to changes of others
                     plan = self._engine.begin(self._actor)
                     take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)

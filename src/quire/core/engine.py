@@ -391,12 +391,16 @@ class Transaction:
         self._engine = engine
         self._outer = engine.current()
         self._overlay = OverlayStorage(self._outer.storage, self._outer.context)
-        if not self._outer.is_at(self._overlay.head(self._outer.context)):
+        self.check_unchanged()
+        engine.state = self._outer.reopen(self._overlay)
+        engine.transactions.append(self)
+
+    def check_unchanged(self) -> None:
+        """Raise `Conflict` if another writer committed since this handle read the context."""
+        if not self._outer.is_at(self._outer.storage.head(self._outer.context)):
             raise self._outer.outdated_error() or Conflict(
                 "The context was changed by another writer.", Hint("refresh", purpose="and retry")
             )
-        engine.state = self._outer.reopen(self._overlay)
-        engine.transactions.append(self)
 
     @property
     def is_ended(self) -> bool:
