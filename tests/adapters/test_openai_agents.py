@@ -251,6 +251,25 @@ def test_the_same_result_twice_stays_twice(session: QuireSession) -> None:
     run(work())
 
 
+def test_the_result_of_a_popped_call_stays_an_item(session: QuireSession) -> None:
+    call: Item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result: Item = {"type": "function_call_output", "call_id": "c", "output": "r"}
+    asked: Item = {"role": "user", "content": "go"}
+
+    async def work() -> None:
+        await add(session, asked, call)
+        assert await session.pop_item() == call
+        await add(session, result)
+        assert await items_of(session) == [asked, result]
+        assert result not in session.context.render().responses()
+        await add(session, call, result)
+        assert await items_of(session) == [asked, result, call, result]
+        assert quire.check_legal(session.context.render().responses(), "responses") == []
+        assert session.context.check() == []
+
+    run(work())
+
+
 def test_a_replacement_with_a_wrong_item_changes_nothing(session: QuireSession) -> None:
     async def work() -> None:
         await add(session, *HISTORY)

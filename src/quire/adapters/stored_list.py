@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from quire.context import Context
-from quire.conversation.arrivals import close_calls, receive, store_marked
+from quire.conversation.arrivals import close_calls, exchange_awaiting, receive, store_marked
 from quire.conversation.edits import delete
 from quire.conversation.importing import UNREADABLE
 from quire.conversation.sequence import newest_numbers, read_messages
@@ -87,7 +87,8 @@ def take_out(plan: Plan, indices: Sequence[int]) -> None:
 def _add(plan: Plan, message: Message) -> None:
     arrived = plan.next_message
     try:
-        if UNREADABLE not in message.meta and receive(plan, message) >= arrived:
+        is_lost = UNREADABLE in message.meta or _answers_deleted_call(plan, message)
+        if not is_lost and receive(plan, message) >= arrived:
             return
     except InvalidOperation:  # for example a result without a call
         pass
@@ -95,3 +96,8 @@ def _add(plan: Plan, message: Message) -> None:
     if (last := plan.last_exchange()) is not None:
         plan.change(last, closed=True)  # a later item must not join the answer before this message
     store_marked(plan, message)  # a wrong message, or the same result again
+
+
+def _answers_deleted_call(plan: Plan, message: Message) -> bool:
+    page = exchange_awaiting(plan, message.tool_call_id or "") if message.role == "tool" else None
+    return page is not None and page.header.mark not in (Mark.NONE, Mark.COMPRESSED)

@@ -126,7 +126,7 @@ def add_result(plan: Plan, message: Message) -> int:
     Raises `InvalidValue` if no such call is known, `InvalidOperation` if it has another result already.
     """
     call_id = message.tool_call_id or ""
-    page = _exchange_awaiting(plan, call_id)
+    page = exchange_awaiting(plan, call_id)
     if page is not None:
         return _add_to_exchange(plan, page, message)
     for page in _exchanges_calling(plan, call_id):
@@ -269,7 +269,7 @@ def _add_to_exchange(plan: Plan, page: PageRecord, message: Message) -> int:
     return number
 
 
-def _exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
+def exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
     """Return the exchange that waits for the result of a call: the newest one, marked ones last."""
     waiting = plan.waiting_exchange()
     if waiting is not None and plan.counters[segment_number(waiting)].next == page_number(waiting) + 1:
@@ -304,7 +304,7 @@ def _original_id(plan: Plan, call_id: str) -> str | None:
         return next((known for known in ids if spell_id(known) == call_id), None)
     repeated, _, number = call_id.rpartition("_")
     uses = range(2, len(plan.callers(call_key(repeated))) + 1) if number.isdecimal() else ()
-    return repeated if number in map(str, uses) and _exchange_awaiting(plan, repeated) else None
+    return repeated if number in map(str, uses) and exchange_awaiting(plan, repeated) else None
 
 
 def _calls_known_by(plan: Plan, spelling: str) -> Iterator[ToolCall]:
