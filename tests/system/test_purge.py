@@ -327,6 +327,32 @@ def test_messages_that_are_below_the_purged_chapter_only_in_a_fork_stay(shelf: S
     assert len(fork.messages()) < len(messages)
 
 
+@pytest.mark.parametrize("how", ["moved", "removed"])
+def test_a_chapter_that_leaves_takes_its_words_out_of_the_chapters_above(how: str) -> None:
+    talk = quire.open("memory:", budget=400)
+    for number in range(16):
+        talk.user(f"code ZQ-{number:04} " + "word " * 20)
+        talk.render()
+        talk.assistant("answer")
+    chapters = [page for page in talk.pages.list_pages("usr") if isinstance(page, quire.ContentsPage)]
+    inner = next(page for page in chapters if page.parent not in (None, "usr-0"))
+    outer = str(inner.parent)
+
+    def words() -> str:
+        page = talk.pages.get_page(outer)
+        return f"{page.name} {page.description}"
+
+    assert "ZQ-0000" in words()  # the first message is in the first inner chapter
+    if how == "moved":
+        talk.pages.move_page(inner.index, "mem-0")
+    else:
+        talk.pages.remove_page(inner.index)
+    assert "ZQ-0000" not in words()
+    assert talk.check() == []
+    talk.undo(talk.seq)
+    assert "ZQ-0000" in words()
+
+
 def test_a_fork_can_be_left_as_it_is(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)

@@ -177,12 +177,15 @@ def _changed_page(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[Pag
 
 
 def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
-    """Yield the chapters above a page, nearest first, without those that the plan writes itself."""
-    above = plan.page(page.parent) if page.parent is not None else None
-    while isinstance(above, PageRecord) and above.parent is not None:
-        if above.header.form is Form.CHAPTER and not (above.key in plan.pages and above.header.description):
+    """Yield the chapters above a page, nearest first, without those that the plan removes or writes itself."""
+    key = page.parent
+    while key is not None:
+        above = plan.page(key)
+        if not isinstance(above, PageRecord):  # the plan removes it: the chapters above its place have its words
+            above = plan.stored_page(key)
+        elif above.header.form is Form.CHAPTER and not (key in plan.pages and above.header.description):
             yield above
-        above = plan.page(above.parent)
+        key = above.parent if isinstance(above, PageRecord) else None
 
 
 def rename_chapter(plan: Plan, key: int) -> None:
