@@ -160,6 +160,34 @@ def test_expanding_a_page_that_is_a_line_opens_it() -> None:
     assert shown["mem-7"] == "whole"
 
 
+@pytest.mark.parametrize("kind", ["note", "page", "folder"])
+def test_a_page_that_an_agent_opened_is_shown_also_if_the_next_view_folds(kind: str) -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    words, author = "a few words about pumps and valves. ", ctx.agent if kind == "note" else ctx.pages
+    parent = ctx.pages.create_contents_page("Pumps", "", "mem-0") if kind == "folder" else "mem-0"
+    opened = author.create_detail_page("Large", "", "Kestrel: " + words * 45, parent)
+    for number in range(45):
+        ctx.pages.create_detail_page(f"Rule {number}", "", f"Rule {number}: " + words * 11, "mem-0")
+    folds = 0
+    for turn in range(24):
+        ctx.user(f"Question {turn}: " + words * 4)
+        before = whole_pages(check_view(ctx, 2_000))
+        ctx.assistant(f"Answer {turn}: " + words * 3)
+        fork = ctx.fork(f"fork {turn}")
+        fork.tools.call("expand_details", {"page": parent if kind == "folder" else opened})
+        fork.user("Go on. " + words * 2)
+        view = check_view(fork, 2_000)
+        assert opened in whole_pages(view)
+        if view.fold is not None:
+            folds += 1
+            assert whole_pages(view) >= before  # an opened page displaces no page of a developer
+    assert folds
+
+
+def whole_pages(view: quire.View) -> set[str]:
+    return {page.index for page in view.pages if page.granularity == "whole" and page.index.startswith("mem")}
+
+
 def test_undo_of_an_opened_line_says_why_it_is_refused() -> None:
     ctx = quire.open("memory:", budget=2_000)
     add_notes(ctx, 300)

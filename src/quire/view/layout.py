@@ -1,8 +1,9 @@
 """Layout: which pages outside the conversation are shown whole, and how few lines show all the others.
 
-It is decided anew at every fold. Pinned pages are whole, then a developer's pages, then an agent's notes, each newest
-first, as far as there is room. Everything else is lines: at first one run for each segment, and then the run with the
-newest page is opened, again and again, until the room for lines is used.
+It is decided anew at every fold. Pinned pages are whole, then pages that an agent opened since the last fold, then a
+developer's pages, then an agent's notes, each newest first, as far as there is room. Everything else is lines: at first
+one run for each segment, and then the run with the newest page is opened, again and again, until the room for lines is
+used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,8 @@ from quire.core.records import (
     segment_number,
 )
 from quire.model.pages import Form, Lifecycle
-from quire.view.draw import PartBuilder
+from quire.view.draw import PartBuilder, shown_pages
+from quire.view.options import OPENED_SHARE
 from quire.view.segments import draw_segment, drawn_segments, item_line, segment_head
 from quire.view.sheets import CHUNK, Run, Sheets, clip_line, draw_run
 
@@ -53,17 +55,19 @@ _MOST_PARTS = 4
 
 
 class Rooms(NamedTuple):
-    """The tokens for pages of developers that are shown whole, for notes of agents, and for all lines."""
+    """The tokens for pages of developers that are shown whole, for notes of agents, for all lines, and for pages that
+    an agent opened since the last fold."""
 
     given: int
     own: int
     lines: int
+    opened: int = 0
 
 
 def layout_rooms(budget: int, fixed: int) -> Rooms:
     """Return the rooms in a view in which `fixed` tokens are always shown."""
     given = max(GIVEN_SHARE * budget - fixed, min(LEAST_GIVEN_SHARE * budget, FULL_SHARE * budget - fixed), 0)
-    return Rooms(int(given), int(budget * OWN_SHARE), int(budget * LINES_SHARE))
+    return Rooms(int(given), int(budget * OWN_SHARE), int(budget * LINES_SHARE), int(budget * OPENED_SHARE))
 
 
 class _Item:
@@ -100,6 +104,11 @@ class _SegmentPlan:
         self.lines_left = 0
         self.is_gathered = False
         self.top: _Item | None = None
+
+    def has_room(self, tokens: int) -> bool:
+        """Return whether so many tokens more stay within the capacity."""
+        limit = self.capacity - (self.capacity // _CAPACITY_LINES if self.part > 1 else 0)
+        return not self.capacity or self.used + tokens <= limit
 
 
 class LayoutPlanner:
@@ -159,10 +168,32 @@ class LayoutPlanner:
             page = self._plan.page(key)
             if isinstance(page, PageRecord) and _is_shown(page) and segment_number(key) in by_number:
                 self._take(by_number[segment_number(key)], page)
+        opened = self._take_opened(by_number, rooms.opened)
         given = self._fill(by_number, rooms.given, over, given=True)
         own = self._fill(by_number, min(rooms.own, rooms.given - given), over, given=False)
-        self.used = Rooms(given, own, 0)
+        self.used = Rooms(given, own, 0, opened)
         return over
+
+    def _take_opened(self, segments: Mapping[int, _SegmentPlan], room: int) -> int:
+        """Take the pages that an agent opened since the last fold, the last one first; return their tokens.
+
+        They have a room of their own, so that they displace no page of a developer. A page that the agent wrote since
+        the last fold is not one of them.
+        """
+        used, plan = 0, self._plan
+        for key, change in reversed(list(plan.state.deferred_changes().items())):
+            segment, page = segments.get(segment_number(key)), plan.page(key)
+            if segment is None or not change.opened or change.before is None or not isinstance(page, PageRecord):
+                continue
+            if any(plan.is_hidden(one) or not _is_shown(one) for one in (page, *plan.ancestors(page))):
+                continue
+            for leaf in shown_pages(plan, key) if page.header.folder else (page,):
+                cost = self._cost(leaf) + (0 if segment.whole else self._head(segment.number))
+                is_page = _is_shown(leaf) and not leaf.header.folder and not plan.is_hidden(leaf)
+                if is_page and leaf.key not in segment.whole and used + cost <= room and segment.has_room(cost):
+                    used += cost
+                    self._take(segment, leaf)
+        return used
 
     def _fill(self, segments: Mapping[int, _SegmentPlan], room: int, over: set[int], *, given: bool) -> int:
         """Take pages while there is room, newest first; return the tokens that they use."""
@@ -175,11 +206,10 @@ class LayoutPlanner:
         misses = dict.fromkeys(streams, 0)
         while heap and full < _ALL_MISSES:
             _, number, page = heappop(heap)
-            if page is not None:
+            if page is not None and page.key not in segments[number].whole:
                 segment, cost = segments[number], self._cost(page)
                 head = 0 if segment.whole else self._head(number)
-                limit = segment.capacity - (segment.capacity // _CAPACITY_LINES if segment.part > 1 else 0)
-                if segment.capacity and segment.used + head + cost > limit:
+                if not segment.has_room(head + cost):
                     over.add(number)
                     misses[number] += 1
                 elif used + head + cost > room:

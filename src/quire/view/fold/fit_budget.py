@@ -260,15 +260,17 @@ class BudgetFitter:
         self._expect_changes(conversation=False)
 
     def _shrink_layout(self) -> None:
-        """Show fewer pages outside the conversation whole: first notes of agents, then pages of developers."""
+        """Show fewer pages outside the conversation whole: fewer notes of agents, then of opened pages, then others."""
         for _ in range(_TRIES):
             excess = self.total() - self._budget
             if excess <= 0 or self._layout is None:
                 return
-            given, own, _ = self._layout.used
+            given, own, _, opened = self._layout.used
             left = max(0, own - excess)
-            given = max(0, given - max(0, excess - own)) + left
-            self._lay_out(Rooms(given, left, layout_rooms(self._budget, 0).lines))
+            excess -= own - left
+            kept = max(0, opened - excess)
+            excess -= opened - kept
+            self._lay_out(Rooms(max(0, given - excess) + left, left, layout_rooms(self._budget, 0).lines, kept))
 
     def _limit_conversation(self) -> None:
         """Fold old exchanges if the conversation is above its capacity, down to half of it."""
