@@ -43,6 +43,18 @@ def test_a_page_without_text_and_summary_gets_one_with_its_first_text() -> None:
     assert ctx.pages.get_page("mem-1").description == "Portland"
 
 
+def test_a_change_with_another_folder_is_refused_and_names_the_tool_that_moves() -> None:
+    ctx = new_talk()
+    ctx.tools.call("write_page", {"name": "Trip", "text": "Seattle"})
+    folder = ctx.pages.create_contents_page("Trips", "", "mem-0")
+    refused = ctx.tools.call("write_page", {"page": "mem-1", "text": "Boston", "folder": folder})
+    assert refused.startswith("InvalidValue: ")
+    assert "Call move_page." in refused
+    assert ctx.pages.detail("mem-1") == "Seattle"
+    ctx.tools.call("write_page", {"page": "mem-1", "text": "Boston", "folder": "mem-0"})  # it is there
+    assert ctx.pages.detail("mem-1") == "Boston"
+
+
 # Search
 
 

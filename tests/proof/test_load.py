@@ -7,7 +7,7 @@ from proof.load import Load
 
 
 def run(folder: Path, broken: str, operations: int) -> list[str]:
-    load = Load(f"sqlite:{folder / 'store.db'}", folder / "logs", 1, broken)
+    load = Load(f"sqlite:{folder / 'store.db'}", folder / "logs", 1, broken=broken)
     load.start(2)
     end = time.monotonic() + 60
     while load.operations() < operations and time.monotonic() < end:
