@@ -258,7 +258,7 @@ def test_the_result_of_a_popped_call_stays_an_item(session: QuireSession) -> Non
 
     async def work() -> None:
         await add(session, asked, call)
-        assert await session.pop_item() == call
+        assert [await session.pop_item()] == [call]
         await add(session, result)
         assert await items_of(session) == [asked, result]
         assert result not in session.context.render().responses()
