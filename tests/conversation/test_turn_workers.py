@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +55,22 @@ def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: 
     assert sorted(asked) == sorted(f"w{n}-{turn}?" for n in range(3) for turn in range(turns))
 
 
+@contextmanager
+def start_in_turn(url: str, *, keep: bool) -> Iterator["subprocess.Popen[str]"]:
+    """Create the context and start a worker that waits in a turn."""
+    create(url)
+    with start(url, "w", 1, 1, "hang-kept" if keep else "hang") as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "waiting\n"
+        yield worker
+
+
 @pytest.mark.parametrize("backend", BRIEF)
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_turn_of_a_killed_worker(backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
     url = url_of(backend, tmp_path)
-    create(url)
-    with start(url, "w", 1, 1, "hang-kept" if keep else "hang") as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "waiting\n"
+    with start_in_turn(url, keep=keep) as worker:
         worker.kill()
     with Library(url) as library, library.turn("talk", key="w-0", wait=60) as ctx:
         assert ctx.turn_state == ("unfinished" if keep else "new")
@@ -186,10 +195,7 @@ def test_a_worker_that_lost_its_lease_cannot_commit(
 ) -> None:
     monkeypatch.setattr(lease, "LEASE_SECONDS", 1.0)
     url = url_of(backend, tmp_path)
-    create(url)
-    with start(url, "w", 1, 1, "hang-kept" if keep else "hang") as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "waiting\n"
+    with start_in_turn(url, keep=keep) as worker:
         os.kill(worker.pid, signal.SIGSTOP)
         try:
             with Library(url) as library, library.turn("talk", wait=60) as ctx:

@@ -128,7 +128,7 @@ def write_page(
     """Write a page, change one, or gather pages in a folder."""
     if page is not None:
         if folder is not None and folder != context.agent.get_page(page).parent:
-            raise InvalidValue(f"is {folder!r}, but page {page!r} is in another. Call move_page.", argument="folder")
+            raise InvalidValue(f"is {folder!r}; page {page!r} is in another folder. Call move_page.", argument="folder")
         return _change_page(context, page, name, summary, text)
     if not name:
         raise InvalidValue("is missing. A new page needs a name; to change a page, name it in page.", argument="name")

@@ -47,9 +47,9 @@ def delete_context(storage: Storage, name: str, *, scrub: bool) -> Erasure:
 def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
     """Remove a context with its forks, and their bytes.
 
-    Forks are removed first, so that the same call completes an interrupted one; after the last context is gone,
-    `Library.scrub` completes it. Raises `NoSuchContext`, and
-    `InvalidOperation` if there are forks and `forks` is False.
+    Forks are removed first, so that the same call completes an interrupted one. If the call was interrupted after the
+    last context was removed, `Library.scrub` completes it. Raises `NoSuchContext`, and `InvalidOperation` if there are
+    forks and `forks` is False.
     """
     head = _find(storage, name)
     family = _Family(storage, name, head)

@@ -118,15 +118,9 @@ def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | Non
     else:
         short = check_one_line(" ".join(text.split())[:MAX_DESCRIPTION], "summary", MAX_DESCRIPTION)
         detail = text
-    return {
-        "name": f"Summary of {many}",
-        "description": short,
-        "summary_tokens": plan.count(short),
-        "tokens": plan.count(detail),
-        "clip": clip,
-        "body": plan.add_body(detail),
-        "messages": len(messages),
-    }
+    counts, body = (plan.count(short), plan.count(detail)), plan.add_body(detail)
+    values = (f"Summary of {many}", short, *counts, clip, body, len(messages))
+    return dict(zip(SUMMARY_FIELDS, values, strict=True))
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:

@@ -55,8 +55,10 @@ _MOST_PARTS = 4
 
 
 class Rooms(NamedTuple):
-    """The tokens for pages of developers that are shown whole, for notes of agents, for all lines, and for pages that
-    an agent opened since the last fold."""
+    """The tokens for whole pages of developers, for notes of agents, for all lines, and for pages that were opened.
+
+    Opened pages are those that an agent opened since the last fold.
+    """
 
     given: int
     own: int
@@ -177,8 +179,8 @@ class LayoutPlanner:
     def _take_opened(self, segments: Mapping[int, _SegmentPlan], room: int) -> int:
         """Take the pages that an agent opened since the last fold, the last one first; return their tokens.
 
-        They have a room of their own, so that they displace no page of a developer. A page that the agent wrote since
-        the last fold is not one of them.
+        They have their own share of the budget, so that they displace no page of a developer, unless the capacity of
+        their segment is too small for both. A page that the agent wrote since the last fold is not one of them.
         """
         used, plan = 0, self._plan
         for key, change in reversed(list(plan.state.deferred_changes().items())):

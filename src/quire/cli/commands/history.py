@@ -107,7 +107,9 @@ def run_undo(options: argparse.Namespace, out: Output) -> None:
 )
 def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
     if isinstance(parse_point(options.name), int):
-        raise InvalidValue(f"is {options.name!r}; a number is an entry in quire rollback.", argument="name")
+        raise InvalidValue(
+            f"is {options.name!r}; a number is an entry for quire rollback. Give a name.", argument="name"
+        )
     with open_context(options) as context:
         seq = context.checkpoint(options.name)
     text = f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}"

@@ -260,7 +260,7 @@ class BudgetFitter:
         self._expect_changes(conversation=False)
 
     def _shrink_layout(self) -> None:
-        """Show fewer pages outside the conversation whole: fewer notes of agents, then of opened pages, then others."""
+        """Show fewer whole pages outside the conversation: first fewer notes, then opened pages, then others."""
         for _ in range(_TRIES):
             excess = self.total() - self._budget
             if excess <= 0 or self._layout is None:
