@@ -202,7 +202,7 @@ class SideBySide(RuleBasedStateMachine):
             reject()
         model = self.model
         self.compared += 1
-        model.settle(_orders(self.contexts[0]))
+        model.settle(orders(self.contexts[0]))
         numbers, alive = model.in_place(), model.alive()
         shown = list(zip(model.indices(numbers), (model.messages[n] for n in numbers), strict=True))
         stored = list(enumerate(model.messages[number] for number in alive))
@@ -223,7 +223,7 @@ class SideBySide(RuleBasedStateMachine):
             assert found.batch_boundaries == boundaries
             assert found.boundary_to_batch == list(range(len(boundaries)))
             assert found.current_batch == len(boundaries) - 1
-            assert _orders(context) == model.state.orders
+            assert orders(context) == model.state.orders
             found_pages, expected_pages = _pages(context), _expected_pages(model)
             differing = {i: (found_pages.get(i), expected_pages.get(i)) for i in {**found_pages, **expected_pages}}
             differing = {i: both for i, both in differing.items() if both[0] != both[1]}
@@ -289,7 +289,7 @@ def _texts(context: Context) -> list[tuple[int, Said]]:
     return [_said(message) for message in context.messages(all=True)]
 
 
-def _orders(context: Context) -> Orders:
+def orders(context: Context) -> Orders:
     """Return the pages of both segments in order, with archived pages at the places to which they would return."""
     state = context.pages._engine.state
     found: Orders = {}

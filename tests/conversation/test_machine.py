@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 from quire import Context
 from quire.errors import LeaseLost
 from tests.conversation.model_state import Change, Refused, Said
-from tests.conversation.sidebyside import SideBySide, call_form, change, provider_form
+from tests.conversation.sidebyside import SideBySide, call_form, change, orders, provider_form
 from tests.machines import run_machine
 
 T = TypeVar("T")
@@ -452,6 +452,8 @@ class Machine(SideBySide):
 
         def wanted() -> list[str | None]:
             then.rollback(to)
+            then.states[then.seq] = then.state.copy()
+            then.settle(orders(self.contexts[0].as_of(to)))
             return [then.messages[number].content for number in then.in_place()]
 
         self.act("as_of", wanted, lambda c: [m.content for m in c.as_of(to).messages()], to)
