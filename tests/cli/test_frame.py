@@ -368,6 +368,14 @@ def test_a_closed_pipe_ends_a_process_quietly(store: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="sh closes the streams")
+def test_a_process_without_standard_streams_works(store: Path) -> None:
+    for closed in (">&-", "<&- >&- 2>&-"):
+        line = ["sh", "-c", f'exec "$0" -m quire tree "$1" {closed}', sys.executable, str(store)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_any_text_is_printed_in_any_locale(store: Path) -> None:
     process = started("tree", store, PYTHONIOENCODING="ascii", LC_ALL="C")
     printed, complaint = process.communicate(timeout=30)

@@ -60,6 +60,11 @@ def test_serve_prints_a_link_with_a_token_that_works(store: Path) -> None:
         assert status_of(printed["address"], "api/contexts") == 401
 
 
+def test_serve_refuses_a_context_that_does_not_exist(store: Path, run: Run) -> None:
+    refused = run("serve", store, "--port", 0, "--context", "nope", "--json")
+    assert (refused.code, json.loads(refused.err)["error"]["code"]) == (2, "no_such_context")
+
+
 def test_a_given_token_is_not_printed(store: Path) -> None:
     token = "given-" + "x" * 30
     with serving("serve", store, "--port", 0, QUIRE_TOKEN=token) as process:

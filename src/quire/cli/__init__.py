@@ -29,6 +29,7 @@ _END = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code. Arguments that cannot be parsed raise `SystemExit(2)`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_closed_streams()
     try:
         code = _run(words)
         sys.stdout.flush()
@@ -139,6 +140,13 @@ def print_error(code: str, message: str, *, json: bool) -> None:
         print(msgspec.json.encode(error).decode(), file=sys.stderr)
     else:
         print(f"quire: {message}", file=sys.stderr)
+
+
+def _replace_closed_streams() -> None:
+    """Give a process that was started without standard streams (`>&-`) the null device."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the process ends
 
 
 def _use_utf8() -> None:

@@ -89,6 +89,9 @@ def _has_browser() -> bool:
     " part of the printed link. Requires the extra server.",
 )
 def run_serve(options: argparse.Namespace, out: Output) -> None:
+    if options.context is not None and not options.create:
+        with quire.Library(options.where, create=False) as library:
+            options.context = existing_name(library, options)
     serve_inspector(
         options.where,
         out,
