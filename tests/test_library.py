@@ -329,6 +329,23 @@ def test_two_who_archive_the_same_context_at_once_do_not_remove_its_file(tmp_pat
     assert library.open("d10").pages.marshal() == stood
 
 
+def test_two_who_write_the_same_archive_at_once_remove_the_context(tmp_path: Path) -> None:
+    library = aged(10)
+    inner = library.storage
+
+    class Overtaken(FaultyStorage):
+        def scan(self, *arguments: Any, **options: Any) -> Any:
+            path = tmp_path / "d10.quire"
+            if not path.exists():
+                library.export("d10", path)
+            return super().scan(*arguments, **options)
+
+    (gone,) = Library(Overtaken(inner)).expire(timedelta(days=5), action="archive", folder=tmp_path)
+    assert (gone.problem, gone.path) == ("", str(tmp_path / "d10.quire"))
+    assert [str(path) for path in tmp_path.iterdir()] == [gone.path]
+    assert not library.exists("d10")
+
+
 def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:
     library = aged(10)
     inner = library.storage

@@ -12,7 +12,16 @@ from msgspec.structs import replace
 
 from quire.core.records import decode_head
 from quire.core.summary_board import drop_with_companions
-from quire.errors import Conflict, Corrupt, InvalidValue, NoSuchContext, QuireError, StorageFailure, short_repr
+from quire.errors import (
+    Conflict,
+    Corrupt,
+    InvalidOperation,
+    InvalidValue,
+    NoSuchContext,
+    QuireError,
+    StorageFailure,
+    short_repr,
+)
 from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
 from quire.storage.base import Commit, Head, Remainder, Storage
@@ -116,7 +125,14 @@ class _Removal:
         if self.updated_at >= cutoff:
             return None
         path, is_written = self._path(head)
-        if not dry_run and not self._remove(head, path, is_written):
+        try:
+            is_removed = dry_run or self._remove(head, path, is_written)
+        except InvalidOperation:
+            if path is None or not os.path.lexists(path):
+                raise
+            path, is_written = self._path(head)  # another process wrote this file at the same time
+            is_removed = self._remove(head, path, is_written)
+        if not is_removed:
             return None
         return Expired(
             name=self._name, updated_at=self.updated_at, action=self._action, path=None if path is None else str(path)
