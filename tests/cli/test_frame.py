@@ -210,6 +210,16 @@ def test_erase_refuses_forks_if_asked_to(run: Run, store: Path) -> None:
     assert run("erase", store, NAME, "--yes", "--json").value()["forks"] == ["what if"]
 
 
+def test_scrub_erases_the_bytes_of_a_deleted_context(run: Run, store: Path) -> None:
+    with quire.open(store, "gone") as context:
+        context.user("the-secret-of-zanzibar")
+    run("delete", store, "gone", "--yes")
+    assert b"the-secret-of-zanzibar" in store.read_bytes()
+    assert run("scrub", store, "--json").value() == {"scrubbed": True, "remains": []}
+    assert b"the-secret-of-zanzibar" not in store.read_bytes()
+    assert run("scrub", store).out == "The store is rewritten.\n"
+
+
 # Refused input
 
 

@@ -429,7 +429,7 @@ COPIES: Final = Remainder(
 NOT_SCRUBBED: Final = Remainder(
     "not_scrubbed",
     "The records are deleted, but the store may still hold their bytes until they are overwritten. Forks keep the texts"
-    " that they share. scrub() erases the bytes that no context reads.",
+    " that they share. Library.scrub() and quire scrub erase the bytes that no context reads.",
 )
 
 

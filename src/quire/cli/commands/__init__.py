@@ -67,6 +67,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("delete", "maintain", "remove a context with its history; its forks stay"),
         CommandRow("expire", "maintain", "remove the contexts that were not changed for a long time"),
         CommandRow("erase", "maintain", "remove a context with its forks and every byte of them"),
+        CommandRow("scrub", "maintain", "erase the bytes of everything that was deleted from a store"),
         CommandRow("serve", "serve", "serve a store over HTTP, with the inspector"),
         CommandRow("mcp", "serve", "serve a context to clients of the Model Context Protocol"),
         CommandRow("gateway", "gateway", "record the conversations of unchanged clients, and keep them in budget"),

@@ -241,3 +241,21 @@ def run_erase(options: argparse.Namespace, out: Output) -> int | None:
         *_remains(done.remains, out),
     )
     return None if done.scrubbed else 1
+
+
+@command(
+    STORE,
+    examples=("quire scrub agent.db",),
+    about="Use it after quire delete or quire expire without --scrub, or after an erasure that was interrupted. The"
+    " store is rewritten, which takes time and space in proportion to its size. The exit code is 1 if bytes are left"
+    " in the store.",
+)
+def run_scrub(options: argparse.Namespace, out: Output) -> int | None:
+    with quire.Library(options.where, create=False) as library:
+        remains = library.scrub()
+    out.result(
+        {"scrubbed": not remains, "remains": remains},
+        "The store is rewritten." if not remains else "Bytes of deleted records are left in the store.",
+        *_remains(remains, out),
+    )
+    return 1 if remains else None
