@@ -449,14 +449,19 @@ class Machine(SideBySide):
         to = self._moment(draw)
         then = self.model.fork(None)
         then.take_over(self.model._saved())
+        past: dict[int, Context] = {}
 
         def wanted() -> list[str | None]:
             then.rollback(to)
+            past.update((id(context), context.as_of(to)) for context in self.contexts)
             then.states[then.seq] = then.state.copy()
-            then.settle(orders(self.contexts[0].as_of(to)))
+            then.settle(orders(past[id(self.contexts[0])]))
             return [then.messages[number].content for number in then.in_place()]
 
-        self.act("as_of", wanted, lambda c: [m.content for m in c.as_of(to).messages()], to)
+        def found(context: Context) -> list[Any]:
+            return [message.content for message in (past.get(id(context)) or context.as_of(to)).messages()]
+
+        self.act("as_of", wanted, found, to)
 
     # Whole contexts
 
