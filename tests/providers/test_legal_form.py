@@ -276,6 +276,16 @@ def test_a_call_of_a_local_tool_has_an_output_of_its_kind(call: dict[str, Any], 
 ASK_ITEM = {"role": "user", "content": "Go"}
 
 
+def test_reasoning_without_an_id_is_kept() -> None:
+    call = {"type": "function_call", "name": "f", "arguments": "{}"}
+    thoughts = [{"type": "reasoning", "summary": [], "encrypted_content": text} for text in "ab"]
+    items: list[dict[str, Any]] = [ASK_ITEM]
+    for thought, call_id in zip(thoughts, "cd", strict=True):
+        output = {"type": "function_call_output", "call_id": call_id, "output": "1"}
+        items += [thought, {**call, "call_id": call_id}, output]
+    assert format_request(parse(items), "responses") == items
+
+
 @pytest.mark.parametrize(("given", "wanted"), [({}, {}), ({"input": None}, {}), ({"input": '{"a'}, {"_raw": '{"a'})])
 def test_the_input_of_a_call_is_an_object(given: dict[str, Any], wanted: dict[str, Any]) -> None:
     ctx = quire.open("memory:")

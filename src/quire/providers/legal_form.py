@@ -85,10 +85,10 @@ def _correct_items(items: list[Values]) -> Iterator[Values]:
     for item in items:
         if "role" in item and is_empty(item.get("content")):
             continue
-        item_id, kind = str(item.get("id")), item.get("type", "message")
+        item_id, kind = str(item.get("id") or ""), item.get("type", "message")
         if kind in NEVER_NULL and item.get("output") is None:
             item["output"] = ""
-        if kind == "reasoning" and item_id in known:
+        if kind == "reasoning" and item_id and item_id in known:
             continue
         is_made_here = item_id.startswith(_PREFIXES.get(kind, "")) and len(item_id) <= _ID
         if kind in _PREFIXES and (item_id in known or not is_made_here):
