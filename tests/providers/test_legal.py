@@ -147,6 +147,24 @@ def test_openai_responses(items: Any, broken: list[str]) -> None:
     assert rules(items, "responses") == broken
 
 
+@pytest.mark.parametrize("wrong", [["c"], {"c": 1}, 5])
+def test_ids_and_types_that_are_no_text_are_reported(wrong: Any) -> None:
+    unanswered = ["illegal call id", "orphaned result", "unanswered call"]
+    assert rules([ASK, calling(wrong), RESULT], "openai") == unanswered
+    assert rules([ASK, CALLING, {**RESULT, "tool_call_id": wrong}], "openai") == ["orphaned result", "unanswered call"]
+    assert rules([ASK, {**CALLED, "call_id": wrong}, OUTPUT], "responses") == unanswered
+    assert rules([ASK, {**CALLED, "type": wrong}], "responses") == ["malformed item"]
+    assert rules([ASK, *renamed(USE, USED, wrong)], "anthropic")[0] == "illegal call id"
+    broken = {"role": "user", "content": [{"type": wrong}]}
+    assert rules([broken], "anthropic") == ["malformed block"]
+
+
+def test_a_call_of_anthropic_needs_an_id() -> None:
+    block = {key: value for key, value in USE["content"][0].items() if key != "id"}
+    found = rules([ASK, {**USE, "content": [block]}], "anthropic")
+    assert found == ["illegal call id", "unanswered call"]
+
+
 @pytest.mark.parametrize(
     ("messages", "provider"), [([ASK], "mistral"), ([ASK], None), ("text", "openai"), (5, "openai")]
 )

@@ -115,23 +115,24 @@ def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iter
             yield position, "malformed call", f"A call without id or name: {short_repr(call)}."
             continue
         yield from _check_spelling(position, call["id"], called["name"], "openai")
-        if call["id"] in waiting:
-            yield position, "duplicate call id", f"Two calls have the id {call['id']!r}."
+        call_id = str(call["id"])
+        if call_id in waiting:
+            yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
         else:
-            waiting[call["id"]] = position
+            waiting[call_id] = position
 
 
 def _check_spelling(position: int, call_id: object, name: object, provider: str) -> Iterator[Broken]:
     """Yield the rules that the id and the name of a call break. A call without a name has a type instead."""
-    if not LEGAL_IDS[provider].fullmatch(str(call_id)):
+    if not isinstance(call_id, str) or not LEGAL_IDS[provider].fullmatch(call_id):
         yield position, "illegal call id", f"A call has the id {short_repr(call_id)}."
     if name is not None and not LEGAL_NAMES[provider].fullmatch(str(name)):
         yield position, "illegal name", f"A call names the tool {short_repr(name)}."
 
 
 def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[Broken]:
-    if call_id in waiting:
-        del waiting[str(call_id)]
+    if isinstance(call_id, str) and call_id in waiting:
+        del waiting[call_id]
     else:
         yield position, "orphaned result", f"No open call has the id {short_repr(call_id)}."
 
@@ -166,11 +167,13 @@ def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
     shells: dict[str, str] = {}  # the call ids of local shells, by the ids of their items
     for position, item in enumerate(items):
         match item.get("type") or ("message" if "role" in item else "item_reference"):
+            case kind if not isinstance(kind, str):
+                yield position, "malformed item", f"Its type is {short_repr(kind)}; a text is needed."
             case kind if kind in CALLS and item.get("call_id") is not None:
                 call_id = str(item["call_id"])
                 shells |= {str(item.get("id")): call_id} if kind == "local_shell_call" else {}
                 name = item.get("name") if kind in ("function_call", "custom_tool_call") else kind
-                yield from _check_spelling(position, call_id, name, "responses")
+                yield from _check_spelling(position, item["call_id"], name, "responses")
                 if call_id in waiting:
                     yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
                 waiting[call_id] = position
@@ -274,7 +277,7 @@ def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], c
     for block in blocks:
         if _kind(block) == "tool_use":
             call_id = str(block.get("id"))
-            yield from _check_spelling(position, call_id, block.get("name"), "anthropic")
+            yield from _check_spelling(position, block.get("id"), block.get("name"), "anthropic")
             if call_id in called:  # ids must be unique in the whole request
                 yield position, "duplicate call id", f"Two calls have the id {call_id!r}."
             called.add(call_id)
@@ -293,8 +296,8 @@ def _check_blocks(position: int, blocks: Sequence[Any]) -> Iterator[Broken]:
             yield position, "empty content", "A text block without text."
 
 
-def _kind(block: object) -> object:
-    return block.get("type") if isinstance(block, Mapping) else None
+def _kind(block: object) -> str:
+    return str(block.get("type")) if isinstance(block, Mapping) else ""
 
 
 def ends_with_blank(content: object) -> bool:
