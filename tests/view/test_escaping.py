@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.model.look_alikes import plain_letters
+from quire.model.look_alikes import _ALIKE, plain_letters
 from quire.view.escaping import Escaping
 
 KEY = "amber fox-417"
@@ -63,6 +63,13 @@ def test_other_text_is_not_changed(text: str) -> None:
     assert escaping.escape_key(text) is text
     assert escaping.escape_id(text) is text
     assert escaping.escape_json(text) is text
+
+
+def test_a_character_looks_like_one_letter_only() -> None:
+    signs = "".join(_ALIKE.values())
+    assert [sign for sign in signs if signs.count(sign) > 1] == []
+    written = "\u0441edar-417"  # with the Cyrillic letter es
+    assert Escaping("cedar-417").escape_key(written) != written
 
 
 def test_arguments_that_hide_the_key_in_escapes() -> None:
