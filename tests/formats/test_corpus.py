@@ -120,3 +120,13 @@ def test_subagents_of_claude_code_are_conversations_of_their_own() -> None:
         ctx = imported(conversation.messages)
         assert [summary_of(message) for message in ctx.messages()] == expected("claude-code", talk)
     assert log.count_skipped() == {"no message but 'queue-operation'": 1, "no message but 'last-prompt'": 1}
+
+
+def test_subagents_without_ids_are_not_mixed(tmp_path: Path) -> None:
+    def line(text: str, **fields: str) -> str:
+        message = {"role": "user", "content": text}
+        return json.dumps({"type": "user", "isSidechain": True, "parentUuid": None, **fields, "message": message})
+
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join([line("One", agentId="a1"), line("Two", uuid="u2"), line("Three")]))
+    assert [found.name for found in read_log(file).conversations] == ["agent-a1", "agent-u2", "agent-3"]

@@ -268,7 +268,7 @@ def _claude_code_line(value: _Object, line: int, threads: dict[str, str]) -> _Pi
     if value.get("isSidechain"):
         parent = value.get("parentUuid")
         agent = str(value.get("agentId") or threads.get(str(parent)) or value.get("uuid") or line)
-        threads[str(value.get("uuid"))] = agent
+        threads[str(value.get("uuid") or line)] = agent
     ignored = next((words for key, words in _IGNORED.items() if value.get(key)), None)
     if ignored is not None or "role" not in message:
         return SkippedRecord(line, ignored or _describe(value))
