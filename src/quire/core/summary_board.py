@@ -151,7 +151,10 @@ class SummaryBoard:
         return {record.key: _decoder.decode(record.value) for record in self.storage.scan(self._name, NOTE)}
 
     def _change(self, plan: Callable[[Records], Changes], *, may_create: bool = False) -> None:
-        """Commit what `plan` returns for the pages on the board. Plan again if another worker was first."""
+        """Commit what `plan` returns for the pages on the board. Plan again if another worker was first.
+
+        Raises `Conflict` if another worker is always first.
+        """
         for attempt in range(_CONFLICTS):
             head = self.storage.head(self._name)
             if head is None and not may_create:
@@ -174,6 +177,8 @@ class SummaryBoard:
             try:
                 self.storage.commit(self._name, commit)
             except Conflict:
+                if attempt + 1 == _CONFLICTS:
+                    raise
                 time.sleep(random.uniform(0, 0.002 * min(attempt + 1, 10)))
                 continue
             if head is None and not _is_at(self.storage, self._context, self._identity):

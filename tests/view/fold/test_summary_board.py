@@ -193,6 +193,42 @@ def test_an_error_is_tried_again_later(tmp_path: Path, monkeypatch: pytest.Monke
             assert library.summarise(summariser=Model()).stored == pending
 
 
+def test_answers_without_a_summary_are_no_errors(tmp_path: Path) -> None:
+    def answer(text: str, tokens: int) -> None:
+        asked.append(text)
+        if len(asked) in (2, 3):
+            raise ConnectionError("no model there")
+
+    asked: list[str] = []
+    with quire.Library(tmp_path / "a.db") as library:
+        post(library, fold_once(library), "talk")
+        with library.open("talk") as ctx:
+            pending = len(board(ctx))
+        report = library.summarise(summariser=answer)
+    assert len(asked) == pending > 3
+    assert (report.stored, report.waiting, len(report.errors)) == (0, 2, 2)
+
+
+def test_a_board_that_cannot_be_written_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise quire.Conflict("Another worker was first.")
+
+    monkeypatch.setattr(summary_board, "_CONFLICTS", 2)
+    with quire.Library("memory:") as library:
+        post(library, fold_once(library), "talk")
+        with library.open("talk") as ctx:
+            state = ctx.pages._engine.current()
+            worker = SummaryBoard(state.storage, "talk", state.head.identity)
+            key, record = next(iter(worker.read().items()))
+            assert worker.claim(key, record.version)
+            monkeypatch.setattr(state.storage, "commit", refuse)
+            for change in (worker.claim, worker.put_off, lambda *page: worker.store(*page, "Text")):
+                with pytest.raises(quire.Conflict):
+                    change(key, record.version)
+        report = library.summarise(summariser=Model())
+        assert (report.stored, len(report.errors)) == (0, 1)
+
+
 def test_work_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with quire.Library(tmp_path / "a.db") as library:
         with pytest.raises(quire.InvalidOperation, match="no summariser"):

@@ -17,7 +17,7 @@ from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.summary_board import CLAIM_SECONDS, SummaryBoard, SummaryRecord, pending_boards
-from quire.errors import InvalidValue, NoSuchContext, QuireError, short_repr
+from quire.errors import Conflict, InvalidValue, NoSuchContext, QuireError, short_repr
 from quire.storage.base import Storage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.urls import hold, release
@@ -220,7 +220,7 @@ _MAX_FAILURES = 3
 
 
 class SummaryReport(Struct, frozen=True, kw_only=True):
-    """What `Library.summarise` did: the summaries that it stored, those that still wait, and errors of the summariser.
+    """What `Library.summarise` did: the summaries that it stored, those that still wait, and errors.
 
     A summary takes its place at the next fold of its context. Summaries that wait are asked for by another worker now,
     or failed a moment ago, or there was no time for them.
@@ -244,7 +244,7 @@ def summarise_pending(
         raise InvalidValue(
             f"is {short_repr(summariser)}; a function of a text and a number is needed.", argument="summariser"
         )
-    stored, errors, failed = 0, list[BaseException](), 0
+    stored, errors, failed, known = 0, list[BaseException](), 0, 0
 
     def is_over() -> bool:
         is_late = max_seconds is not None and time.monotonic() - start >= max_seconds
@@ -257,9 +257,12 @@ def summarise_pending(
             engine = ContextSystem(storage, context, redact=redact)._engine
             for is_stored in work_off(engine, summariser, is_over, errors.append):
                 stored += is_stored
-                failed = 0 if is_stored else failed + 1
+                failed = failed + 1 if len(errors) > known else 0
+                known = len(errors)
         except NoSuchContext:  # it was removed meanwhile
             continue
+        except Conflict as error:  # too many workers write to the board
+            errors.append(error)
     boards = (SummaryBoard(storage, *found).read() for found in pending_boards(storage))
     waiting = sum(not record.summary for board in boards for record in board.values())
     return SummaryReport(stored=stored, waiting=waiting, errors=tuple(errors))
