@@ -4,6 +4,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,6 +312,21 @@ def test_what_is_refused(tmp_path: Path) -> None:
             pass
         with pytest.raises(InvalidValue):
             library.open("quire.lease.x")
+
+
+@pytest.mark.parametrize("wait", [-1, "x", True, float("inf"), float("nan")])
+def test_an_async_turn_refuses_the_same_values(wait: Any) -> None:
+    async def run() -> None:
+        async with quire.aio.Library("memory:") as library, library.turn("talk"):
+            other = await library.open("talk")
+            with pytest.raises(InvalidValue, match="wait is"):
+                async with asyncio.timeout(5), other.turn(wait=wait):
+                    pass
+            with pytest.raises(InvalidValue, match="wait is"):
+                async with asyncio.timeout(5), library.turn("talk", wait=wait):
+                    pass
+
+    asyncio.run(run())
 
 
 def test_turns_of_tasks(tmp_path: Path) -> None:

@@ -169,9 +169,10 @@ class TurnBlock(Generic[C]):
             await self._end()
 
     async def _enter(self) -> None:
+        from quire.conversation.turn import check_wait
         from quire.errors import Busy
 
-        deadline, pause = asyncio.get_running_loop().time() + self._wait, 0.005
+        deadline, pause = asyncio.get_running_loop().time() + check_wait(self._wait), 0.005
         while True:
             self._block = Block(self._context._calls, self._context._prepare("turn", wait=0, **self._options))
             try:

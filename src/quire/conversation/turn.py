@@ -120,7 +120,7 @@ def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object
     """Run a block as a turn. A turn in a turn of the same task or thread joins it."""
     keep = check_bool(keep, "keep")
     label = "" if key is None else check_id(key, "key")
-    seconds = _check_wait(wait)
+    seconds = check_wait(wait)
     outer = engine.turn
     if isinstance(outer, Turn) and outer.is_current:
         yield outer
@@ -223,7 +223,8 @@ def check_id(value: object, argument: str = "id") -> str:
     return line
 
 
-def _check_wait(wait: object) -> float:
+def check_wait(wait: object) -> float:
+    """Return the seconds that a turn waits for others. Raises `InvalidValue`."""
     if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < float("inf"):
         raise InvalidValue(f"is {short_repr(wait)}; seconds from 0 are needed.", argument="wait")
     return float(wait)
