@@ -7,8 +7,9 @@ from zlib import crc32
 import pytest
 
 import quire
-from quire import InvalidValue, MemoryStorage, StorageFailure
-from quire.core.derived_records import VECTOR_STATE
+from quire import Corrupt, InvalidValue, MemoryStorage, StorageFailure
+from quire.core.derived_records import VECTOR_STATE, decode_vector
+from quire.core.records import ContextMark
 from quire.search import vectors
 from quire.storage.base import VECTOR, Commit
 
@@ -197,3 +198,15 @@ def test_rows_stay_right_while_vectors_are_added_replaced_and_removed() -> None:
             best = sorted(exact, key=lambda key: (-exact[key], key))[:20]
             like = found.like(vector, [(0, 99), (151, 400)], 20)
             assert [score for score, _ in like] == pytest.approx([exact[key] for key in best])
+
+
+def test_the_state_of_the_vectors_has_the_mark_of_its_context_after_a_purge() -> None:
+    ctx = quire.open("memory:", embedder=Letters("one", 8))
+    page = ctx.pages.create_detail_page("x", "", "bbb", "mem-0")
+    ctx.user("aaa")
+    ctx.find("a")
+    ctx.pages.purge(page)
+    record = ctx.pages.storage.get(ctx.name, VECTOR, VECTOR_STATE)
+    assert record is not None
+    with pytest.raises(Corrupt, match="another context"):
+        decode_vector(record.key, record.value, ContextMark(b"else"))

@@ -269,7 +269,7 @@ class _ContextExamination:
         writes, value = _derive_again(state) if derived else ([], head.value)
         writes += [Delete(BODY, key) for key in unused.get(BODY, ())]
         left = set(unused.get(VECTOR, ())) - {write.key for write in writes if write.family == VECTOR}
-        writes += delete_vectors(snapshot, self._context, left)
+        writes += delete_vectors(snapshot, self._context, state.mark, left)
         return _Findings(head, symptoms, Commit(head.version, head.version, value, writes, head.value))
 
     def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:

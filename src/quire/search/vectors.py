@@ -310,17 +310,17 @@ def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Wri
         _write(storage, context, identity, writes, tries - 1)
 
 
-def delete_vectors(storage: Storage, context: str, keys: Iterable[int]) -> list[Write]:
+def delete_vectors(storage: Storage, context: str, mark: ContextMark, keys: Iterable[int]) -> list[Write]:
     """Return the writes that delete the vectors of these pages."""
     found = [key for key in sorted(keys) if storage.get(context, VECTOR, key) is not None]
     writes: list[Write] = [Delete(VECTOR, key) for key in found]
     record = storage.get(context, VECTOR, VECTOR_STATE)
     state = None
     with suppress(Corrupt):  # the next search reports it
-        state = decode_vector(record.key, record.value) if record and found else None
+        state = decode_vector(record.key, record.value, mark) if record and found else None
     if isinstance(state, VectorState) and state.count >= 0:
         fewer = replace(state, count=state.count - len(found))
-        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, fewer)))
+        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, fewer, mark)))
     return writes
 
 

@@ -257,7 +257,7 @@ def _erase_records(plan: Plan, traces: Traces) -> int:
     kept = {page.header.body for page in plan.segment_pages()}  # a fork may have the same text on another page
     bodies = traces.bodies | traces.history.unreferenced_bodies()
     plan.erasures += [Delete(BODY, body) for body in sorted(bodies - kept)]
-    plan.erasures += delete_vectors(storage, context, traces.keys | traces.derived)
+    plan.erasures += delete_vectors(storage, context, plan.state.mark, traces.keys | traces.derived)
     for record in storage.scan(context, CALL):
         pages = decode_call(record.key, record.value, plan.state.mark)
         left = tuple(page for page in pages if page not in traces.keys)

@@ -222,7 +222,7 @@ def test_a_board_that_cannot_be_written_reports_it(monkeypatch: pytest.MonkeyPat
             key, record = next(iter(worker.read().items()))
             assert worker.claim(key, record.version)
             monkeypatch.setattr(state.storage, "commit", refuse)
-            for change in (worker.claim, worker.put_off, lambda *page: worker.store(*page, "Text")):
+            for change in (worker.claim, worker.put_off, lambda key, version: worker.store(key, version, "Text")):
                 with pytest.raises(quire.Conflict):
                     change(key, record.version)
         report = library.summarise(summariser=Model())
