@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -477,6 +478,7 @@ WRONG: list[tuple[Callable[[Document, Any], None], Any, str]] = [
     (at("pages", "mem-20"), {"type": "DetailPage", "name": "x", "parent": "mem-0"}, "mem-20"),
     (at("pages", "mem-1\ud800"), {"type": "DetailPage", "name": "x", "parent": "mem-0"}, "mem-1"),
     (at("nextIndex"), "5", "nextIndex"),
+    (at("createdAt"), "yesterday", "read: createdAt is 'yesterday'"),
 ]
 
 
@@ -489,6 +491,20 @@ def test_a_document_that_breaks_a_rule_is_refused_with_the_place_named(
     put(document, value)
     with refused(book, InvalidValue, names):
         book.unmarshal(json.dumps(document))
+
+
+def test_no_page_and_no_segment_is_updated_before_it_is_created() -> None:
+    book = full_book()
+    document = parsed(book)
+    for form in (document["segments"][1], document["pages"]["mem-2"]):
+        form |= {"createdAt": "2025-02-06T10:00:00Z", "updatedAt": "2025-02-06T09:00:00Z"}
+    book.unmarshal(json.dumps(document))
+    for found in (book.list_segments()[1], book.get_page("mem-2")):
+        assert found.created_at == found.updated_at == datetime(2025, 2, 6, 10, tzinfo=UTC)
+    document["pages"]["mem-2"] |= dict.fromkeys(("createdAt", "updatedAt"), "2099-01-01T00:00:00Z")
+    book.unmarshal(json.dumps(document))
+    page = book.get_page(book.move_page("mem-2", "usr-0")["mem-2"])
+    assert page.updated_at == page.created_at
 
 
 def test_a_circle_of_folders_is_refused() -> None:

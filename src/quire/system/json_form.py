@@ -384,7 +384,7 @@ class _Document:
             max_capacity=check_whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
             position=plan.next_position(),
             created=created,
-            updated=updated,
+            updated=max(created, updated),
             seq=plan.seq,
         )
         plan.put_segment(number, record)
@@ -471,7 +471,7 @@ class _Document:
                 check_one_line(plan.redact(_field(form, "author", str, place, plan.actor)), f"{place}.author", MAX_NAME)
             ),
             created=created,
-            age=_moment(form, "updatedAt", place, plan.now) - created,
+            age=max(0, _moment(form, "updatedAt", place, plan.now) - created),
             born=plan.seq,
             seq=plan.seq,
             summary_tokens=plan.count(description),
@@ -540,7 +540,7 @@ def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
         moment = datetime.fromisoformat(text)
         return max(0, to_milliseconds(moment))
     except (TypeError, ValueError, OverflowError):
-        _refuse(f"{place}.{name}", f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")
+        _refuse(f"{place}.{name}".lstrip("."), f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")
 
 
 def _refuse(place: str, what: str) -> NoReturn:

@@ -438,7 +438,7 @@ def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: by
             keys[old],
             parent,
             rank if old == record.key else page.rank,
-            replace(page.header, **fields, age=plan.now - page.header.created),
+            replace(page.header, **fields, age=max(0, plan.now - page.header.created)),
         )
         plan.remove(old, moved_to=keys[old])
     if plan.in_system(above):
