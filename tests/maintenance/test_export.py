@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -22,7 +23,7 @@ from quire import (
 from quire.core.context_copy import Progress
 from quire.errors import NewerFormat
 from quire.maintenance import person_copy
-from quire.maintenance.export import ExportFile, export_context, import_context
+from quire.maintenance.export import _FRAME, ExportFile, export_context, import_context
 from quire.storage.base import Commit, Head, Put
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
@@ -261,6 +262,20 @@ def test_every_flipped_byte_and_every_cut_is_refused(exported: Path) -> None:
     broken.write_bytes(data[:-1])
     with pytest.raises(Corrupt, match="incomplete"):
         import_context(MemoryStorage(), broken)
+
+
+def test_damage_after_the_opening_is_reported_with_its_position(exported: Path) -> None:
+    with ExportFile(exported) as file:
+        start = file._starts["page"]
+        payload, _ = file._read_frame(start)
+        damaged = payload[:1] + b"\xc1" * (len(payload) - 1)
+        with exported.open("r+b") as other:
+            other.seek(start)
+            other.write(_FRAME.pack(len(damaged), crc32(damaged)) + damaged)
+        file._file.close()  # its buffer has the old bytes
+        file._file = exported.open("rb")
+        with pytest.raises(Corrupt, match=f"damaged at byte {start}:"):
+            list(file.scan("", "page"))
 
 
 def test_a_newer_format_is_refused_with_what_to_do(exported: Path, tmp_path: Path) -> None:

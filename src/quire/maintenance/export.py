@@ -279,8 +279,9 @@ class ExportFile:
             self._refuse()
         offset = self._starts.get(family)
         while offset is not None:
-            payload, offset = self._read_frame(offset)
-            line = self._decode(payload, _Line, offset) if payload[0] == _LINE_MARK else None
+            place = offset
+            payload, offset = self._read_frame(place)
+            line = self._decode(payload, _Line, place) if payload[0] == _LINE_MARK else None
             if line is None or line.family != family or line.key > stop:
                 return
             if line.key >= start:
