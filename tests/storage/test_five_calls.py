@@ -20,6 +20,8 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.full = False
+        self.keeps = -1
+        """The number of pages that can be deleted before a delete fails; -1 if none fails."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, page: DetailPage) -> None:
@@ -31,6 +33,9 @@ class Folder:
         return DetailPage.from_json((self.folder / f"{index}.json").read_text("utf-8"))
 
     def delete(self, index: str) -> None:
+        if self.keeps == 0:
+            raise OSError("not allowed")
+        self.keeps -= 1
         (self.folder / f"{index}.json").unlink(missing_ok=True)
 
     def exists(self, index: str) -> bool:
@@ -107,3 +112,60 @@ def test_a_failed_save_changes_nothing_and_a_missing_page_is_noticed(tmp_path: P
         FiveCallStorage(folder)
     with pytest.raises(InvalidValue, match="it has no save, load, delete, exists, list"):
         FiveCallStorage(object())  # type: ignore[arg-type]
+
+
+def test_a_commit_succeeds_even_if_older_pages_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(five_calls, "_MOST_PAGES", 3)
+    folder = Folder(tmp_path)
+    with quire.open(FiveCallStorage(folder), "a") as ctx:
+        folder.keeps = 0
+        for n in range(9):
+            ctx.user(f"Message {n}")
+        assert "not allowed" in caplog.text
+        folder.keeps = -1
+        ctx.pages.scrub()
+    assert len(list(folder.list())) == 1
+    with quire.open(FiveCallStorage(folder), "a") as ctx:
+        assert [message.text for message in ctx.messages()] == [f"Message {n}" for n in range(9)]
+
+
+@pytest.mark.parametrize("deleted", range(4))
+@pytest.mark.parametrize("finish", ["drop", "scrub", "open", "create"])
+def test_an_interrupted_drop_never_brings_an_older_state_back(tmp_path: Path, deleted: int, finish: str) -> None:
+    folder = Folder(tmp_path)
+    storage = FiveCallStorage(folder)
+    with quire.open(storage, "a") as ctx:
+        ctx.user("Old")
+        ctx.user("Newer")
+    folder.keeps = deleted
+    with pytest.raises(StorageFailure, match="not allowed"):
+        storage.drop("a")
+    assert storage.head("a") is None
+    assert FiveCallStorage(folder).head("a") is None  # the leftovers cannot be deleted now either
+    folder.keeps = -1
+    match finish:
+        case "drop":
+            storage.drop("a")
+        case "scrub":
+            storage.scrub(["a"])
+        case "open":
+            FiveCallStorage(folder)
+    assert finish == "create" or not list(folder.list())
+    with quire.open(storage, "a") as ctx:
+        ctx.user("New")
+    with quire.open(FiveCallStorage(folder), "a") as ctx:
+        assert [message.text for message in ctx.messages()] == ["New"]
+
+
+def test_a_drop_that_cannot_be_saved_changes_nothing(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    storage = FiveCallStorage(folder)
+    with quire.open(storage, "a") as ctx:
+        ctx.user("Hi")
+    folder.full = True
+    with pytest.raises(StorageFailure, match="Nothing was changed"):
+        storage.drop("a")
+    for opened in (storage, FiveCallStorage(folder)):
+        assert opened.head("a") is not None

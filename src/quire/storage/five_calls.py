@@ -4,6 +4,7 @@ Every commit is one page that is saved, so a commit is stored whole or not at al
 are read from the pages when the storage is opened. Now and then one page with all records replaces the older pages.
 """
 
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -19,6 +20,9 @@ from quire.storage.memory import MemoryStorage, Table
 _KINDS: Final = {"put": Put, "patch": Patch, "delete": Delete}
 _MOST_PAGES: Final = 256
 """Commits of a context before one page replaces them."""
+_DROPPED: Final = 0
+"""The version in the last page of a context that was dropped. The other pages of it are left over."""
+_log = logging.getLogger("quire.storage")
 
 
 class PageBackend(Protocol):
@@ -67,27 +71,28 @@ class FiveCallStorage(MemoryStorage):
             writes = [_to_list(write) for write in commit.writes]
             self._save(_Saved(context, commit.version, commit.head, writes, whole=not found))
             super().commit(context, commit)
-            if len(self._pages[context]) > _MOST_PAGES:
-                self._compact(context)
+            if len(self._pages[context]) % _MOST_PAGES == 0:
+                try:
+                    self._compact(context)
+                except StorageFailure as error:  # the commit is stored
+                    _log.warning("The pages of context %r were not replaced by one: %s", context, error)
 
     def drop(self, context: str) -> None:
         check_context_name(context)
         with self._lock:
-            super().drop(context)
-            for number in reversed(self._pages.pop(context, [])):
-                self._backend.delete(_index(context, number))
+            if super().head(context) is not None:
+                self._save(_Saved(context, _DROPPED, b"", [], whole=True))
+                super().drop(context)
+            self._delete(context, self._pages.get(context, []))
 
     def scrub(self, contexts: Sequence[str] | None) -> None:
         """Replace the saved commits of these contexts, or of all, by one without deleted records."""
         with self._lock:
             for context in list(self._pages) if contexts is None else contexts:
-                if context in self._pages:
-                    try:
-                        self._compact(context)
-                    except StorageFailure:
-                        raise
-                    except Exception as error:  # foreign code can raise anything
-                        raise StorageFailure(f"The backend could not delete a page: {error!r}.") from error
+                if context in self._contexts:
+                    self._compact(context)
+                else:
+                    self._delete(context, self._pages.get(context, []))
 
     def _read(self) -> None:
         """Read all pages. Those before a page with all records are left over from an interruption."""
@@ -102,6 +107,12 @@ class FiveCallStorage(MemoryStorage):
             if start < 0 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
                 raise Corrupt("has pages missing in the backend.", record=f"context {context!r}")
             self._pages[context] = [number for number, _ in pages]
+            if pages[-1][1].version == _DROPPED:
+                try:
+                    self._delete(context, self._pages[context])
+                except StorageFailure as error:
+                    _log.warning("The removal of context %r was not finished: %s", context, error)
+                continue
             table: Table[bytes] = Table()
             self._contexts[context] = Head(0, b""), table
             for _, saved in pages[start:]:
@@ -135,9 +146,18 @@ class FiveCallStorage(MemoryStorage):
                 writes.append(_to_list(Put(family, key, row.value, row.group, row.order)))
         older = self._pages[context]
         self._save(_Saved(context, head.version, head.value, writes, whole=True))
-        for number in older:
-            self._backend.delete(_index(context, number))
-        self._pages[context] = self._pages[context][-1:]
+        self._delete(context, older)
+
+    def _delete(self, context: str, numbers: Sequence[int]) -> None:
+        """Delete pages of a context, the oldest first, so that an interruption leaves the newest."""
+        for number in list(numbers):
+            try:
+                self._backend.delete(_index(context, number))
+            except Exception as error:  # foreign code can raise anything
+                raise StorageFailure(f"The backend could not delete a page: {error!r}. Retry.") from error
+            self._pages[context].remove(number)
+        if not self._pages.get(context):
+            self._pages.pop(context, None)
 
 
 def _index(context: str, number: int) -> str:
