@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, Segment, StorageFailure
-from quire.storage.base import PAGE, Commit, Durability, Head
+from quire import Busy, Conflict, ContextSystem, Corrupt, FileStorage, InvalidValue, Segment, StorageFailure
+from quire.storage.base import PAGE, Commit, Durability, Head, Put
 from quire.storage.file import log as folderlog
 from quire.storage.file import storage as file
 from quire.storage.file.frames import encode_frame
@@ -364,6 +364,14 @@ def test_hostile_names_never_leave_the_folder(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["in"]
     assert os.listdir(tmp_path / "in") == ["store"]
     assert not any(path.is_symlink() for path in root.rglob("*"))
+
+
+def test_a_commit_to_an_unknown_family_creates_no_folder(root: Path) -> None:
+    storage = FileStorage(root)
+    with pytest.raises(InvalidValue, match="'nonsense' is not one of segment, page"):
+        storage.commit("c", Commit(0, 1, b"", [Put("nonsense", 1, b"")]))  # type: ignore[arg-type]
+    assert not list(root.glob("c*"))
+    storage.close()
 
 
 def test_no_two_files_differ_only_in_case(root: Path) -> None:

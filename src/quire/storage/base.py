@@ -154,7 +154,11 @@ class Storage(StorageReader, Protocol):
         """Return the current head of a context, or None if it does not exist."""
 
     def commit(self, context: str, commit: Commit) -> None:
-        """Apply all writes or none. Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked."""
+        """Apply all writes or none.
+
+        Raises `Conflict` if the context is not at `expect`, `Busy` if it is locked, `InvalidValue` if a family is
+        unknown.
+        """
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         """Create `target` atomically: all records of `context` except its journal, then the writes of the commit.

@@ -289,7 +289,7 @@ class ForkRules(StorageCase):
         storage = self.open()
         fill(storage, "c")
         before = state_of(storage, "c")
-        with refused(Exception):
+        with refused(InvalidValue):
             fork(storage, "c", "f", *new_records(MANY), Put(cast(Any, "no such family"), 1, b"x"))
         assert list(storage.contexts()) == ["c"]
         assert contents(storage, "f") == (None, {family: [] for family in FAMILIES})

@@ -5,7 +5,7 @@ from itertools import islice
 from random import Random
 from typing import Any, cast
 
-from quire.errors import Conflict, QuireError
+from quire.errors import Conflict, InvalidValue, QuireError
 from quire.storage.base import (
     BODY,
     FAMILIES,
@@ -212,10 +212,10 @@ class RecordRules(StorageCase):
         write(storage, "c", *pages([1]))
         before = contents(storage, "c")
         impossible = Put(cast(Any, "no such family"), 1, b"x")
-        with refused(Exception):
+        with refused(InvalidValue):
             storage.commit("c", Commit(1, 2, b"x", [Put(PAGE, 1, b"x"), Put(JOURNAL, 2, b"x"), impossible]))
         assert contents(storage, "c") == before
-        with refused(Exception):
+        with refused(InvalidValue):
             storage.commit("new", Commit(0, 1, b"x", [Put(PAGE, 1, b"x"), impossible]))
         assert list(storage.contexts()) == ["c"]
 

@@ -30,6 +30,7 @@ from quire.storage.base import (
     Symptom,
     check_context_name,
     check_durability,
+    check_families,
     conflict,
     fork_by_copy,
 )
@@ -110,6 +111,7 @@ class FileStorage:
 
     def commit(self, context: str, commit: Commit) -> None:
         folder = self._folder(context)
+        check_families(commit.writes)
         with self._lock, _errors(self.path):
             self._check_open()
             with _file_lock(folder, self._busy_seconds, create=commit.expect == 0) as is_locked:

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from quire.errors import InvalidValue, short_repr
-from quire.storage.base import FAMILIES, IMMUTABLE, Commit, Family, Patch, Put, Write
+from quire.storage.base import IMMUTABLE, Commit, Family, Patch, Put, Write, check_families
 from quire.storage.postgres.schema import CODES
 from quire.storage.postgres.statements import (
     ARRAYS,
@@ -88,6 +87,7 @@ class Changes(Struct):
 
 def merge_writes(writes: Sequence[Write]) -> Changes:
     """Return the net effect of writes applied in order. Raises `InvalidValue` for an unknown family."""
+    check_families(writes)
     last: dict[tuple[Family, int], Write] = {}
     for write in writes:
         record = (write.family, write.key)
@@ -98,9 +98,7 @@ def merge_writes(writes: Sequence[Write]) -> Changes:
             last[record] = Put(write.family, write.key, write.value, before.group, before.order, before.is_new)
     changes = Changes([], [], [], [], is_new=True)
     for write in last.values():
-        code = CODES.get(write.family)
-        if code is None:
-            raise InvalidValue(f"is {short_repr(write.family)}; use one of {', '.join(FAMILIES)}.", argument="family")
+        code = CODES[write.family]
         if isinstance(write, Put):
             changes.puts.append((code, write.key, write.group, write.order, write.value))
             changes.is_new = changes.is_new and write.is_new

@@ -26,6 +26,7 @@ from quire.storage.base import (
     Symptom,
     check_context_name,
     check_durability,
+    check_families,
     conflict,
 )
 from quire.storage.file.frames import encode_frame
@@ -178,6 +179,7 @@ class S3Storage:
 
     def commit(self, context: str, commit: Commit) -> None:
         state = self._state(context)
+        check_families(commit.writes)
         frame = encode_frame(commit)
         with state.write_lock:
             before = self._states.last_known(state)
@@ -197,6 +199,7 @@ class S3Storage:
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         source, state = self._state(context), self._state(target)
+        check_families(commit.writes)
         encode_frame(commit)  # rejects an invalid write before anything is written
         snapshot = self._states.refresh(source)
         if snapshot is None:

@@ -31,6 +31,7 @@ from quire.storage.base import (
     Symptom,
     check_context_name,
     check_durability,
+    check_families,
     conflict,
     sum_orders,
 )
@@ -203,6 +204,7 @@ class SQLiteStorage:
             return sum_orders(row[0] for row in rows)
 
     def commit(self, context: str, commit: Commit) -> None:
+        check_families(commit.writes)
         with self._lock.held:
             try:
                 if commit.expect:
@@ -225,6 +227,7 @@ class SQLiteStorage:
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         check_context_name(context)
         check_context_name(target)
+        check_families(commit.writes)
         with self._lock, transaction(self._db):
             row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
             if row is None or not commit.follows(head_of(context, row[1], row[2])):
