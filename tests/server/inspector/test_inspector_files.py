@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import quire.server
+from quire.server.handlers.pages import find_pages
 
 FOLDER = Path(quire.server.__file__).parent / "inspector"
 SCRIPTS = sorted(FOLDER.glob("*.js"))
@@ -57,6 +59,13 @@ def test_both_languages_have_the_same_keys_and_the_same_places() -> None:
     assert sorted(plain) == sorted(chinese)
     for key, words in plain.items():
         assert sorted(re.findall(r"\{\w+\}", words)) == sorted(re.findall(r"\{\w+\}", chinese[key])), key
+
+
+def test_the_search_asks_for_no_more_hits_than_the_route_returns() -> None:
+    found = re.search(r"const MANY = (\d+);", (FOLDER / "search.js").read_text())
+    limit = get_type_hints(find_pages, include_extras=True)["limit"].__metadata__[0].le
+    assert found is not None
+    assert int(found[1]) <= limit
 
 
 def test_every_key_that_a_script_asks_for_has_words() -> None:

@@ -5,7 +5,7 @@ import { button, el, icon, latest, replace } from "./dom.js";
 import { named, t } from "./i18n.js";
 
 const FEW = 20;
-const MANY = 200;
+const MANY = 100; // the most hits that the route returns
 
 export function openSearch(host, session) {
   return new SearchScreen(host, session);
