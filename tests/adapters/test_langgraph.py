@@ -410,3 +410,14 @@ def test_embeddings_of_the_index_are_used_and_shown() -> None:
     assert 0 < best.score <= 1
     assert QuireStore(quire.MemoryStorage()).embeddings is None
     assert QuireStore(quire.open(quire.MemoryStorage(), embedder=embed)).embeddings is not None
+
+
+def test_a_store_in_an_open_asynchronous_context_can_have_embeddings() -> None:
+    async def run() -> None:
+        async with await quire.aio.open(quire.MemoryStorage()) as ctx:
+            store = QuireStore(ctx, index={"dims": 1, "embed": lambda texts: [[1.0] for _ in texts]})
+            assert store.embeddings is not None
+            await store.aput(("m",), "a", {"text": "a fast car"})
+            assert await store.aget(("m",), "a") is not None
+
+    asyncio.run(run())

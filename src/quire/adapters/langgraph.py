@@ -192,7 +192,7 @@ class QuireStore(BaseStore):
     ) -> None:
         config = index or IndexConfig()
         self.embeddings = ensure_embeddings(config["embed"]) if config.get("embed") else None
-        if self.embeddings is not None and not isinstance(where, Context):
+        if self.embeddings is not None and not isinstance(where, AnyContext):
             options.setdefault("embedder", self.embeddings.embed_documents)
         self.ctx = to_context(where, context, **options)
         if self.embeddings is None and (embedder := self.ctx.pages._engine.embedder) is not None:
