@@ -96,7 +96,7 @@ def test_a_head_under_another_name_is_refused(objects: CountingObjects) -> None:
     found = objects.get(key)
     assert found is not None
     objects.put("heads/other!", found.data)
-    with pytest.raises(Corrupt, match="belongs to context '书'"):
+    with pytest.raises(Corrupt, match=r"is damaged: it belongs to context '书'\. Restore"):
         open_engine(objects.in_another_process()).head("other")
 
 

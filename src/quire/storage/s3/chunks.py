@@ -320,7 +320,7 @@ def _decode_block(block: Block, data: bytes, key: str) -> BlockRows:
             return BlockRows(_decode_rows(data))
         except msgspec.MsgspecError:
             pass
-    raise damaged(key, f"bytes {block.at:,} to {block.at + block.size:,}")
+    raise damaged(key, f"bytes {block.at:,} to {block.at + block.size:,} cannot be read")
 
 
 def only_puts(entries: Iterable[tuple[SortKey, Entry]]) -> Iterator[tuple[SortKey, Entry]]:
@@ -397,11 +397,11 @@ class ChunkReader:
         """Cache the index and the blocks in the bytes of a chunk from `start` on."""
         key, index_data = folder + ref.id, data[ref.index_at - start :]
         if crc32(index_data) != ref.index_crc:
-            raise damaged(key, "its index")
+            raise damaged(key, "its index cannot be read")
         try:
             index = _decode_index(index_data)
         except msgspec.MsgspecError:
-            raise damaged(key, "its index") from None
+            raise damaged(key, "its index cannot be read") from None
         first = sum(block.at < start for block in index.blocks)
         self._decode_blocks(key, ref, index.blocks[first:], first, data, start)
         with self._lock:

@@ -233,7 +233,7 @@ class Objects:
             return ObjectMissing(key)
         answer = f"{status} {code}".strip()
         if status == 416 or (not status and _RANGE.search(text)):
-            return damaged(key, "its end")
+            return damaged(key, "its end cannot be read")
         if status in (401, 403):
             return StorageFailure(f"{self.name}: access to {key!r} was denied ({answer}); check the credentials.")
         if status in (301, 307, 400) or (404 < status < 500 and status not in (408, 409, 425, 429)):
@@ -263,9 +263,9 @@ def _check_process(name: str) -> None:
         )
 
 
-def damaged(key: str, what: str) -> Corrupt:
+def damaged(key: str, problem: str) -> Corrupt:
     """Return the error for an object that does not have the content that was written."""
-    return Corrupt(f"The object {key!r} is damaged: {what} cannot be read. Restore it from a backup or a version.")
+    return Corrupt(f"The object {key!r} is damaged: {problem}. Restore it from a backup or a version.")
 
 
 _checked: set[tuple[str, str]] = set()

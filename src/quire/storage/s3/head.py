@@ -97,23 +97,23 @@ def decode_head(data: bytes, key: str, context: str) -> HeadObject:
     """Return the head in these bytes. Raises `Corrupt` with the object's key, or `NewerFormat`."""
     try:
         if not data.startswith(_TITLE):
-            raise damaged(key, "its beginning")
+            raise damaged(key, "its beginning cannot be read")
         format_, writer, checksum, body = _decode_frame(data[len(_TITLE) :])
     except msgspec.MsgspecError:
-        raise damaged(key, "its frame") from None
+        raise damaged(key, "its frame cannot be read") from None
     if format_ > FORMAT:
         raise NewerFormat(
             f"The object {key!r} has format {format_}; this quire reads up to {FORMAT}."
             f" Install quire {writer} or newer."
         )
     if crc32(body) != checksum:
-        raise damaged(key, "its content")
+        raise damaged(key, "its content cannot be read")
     try:
         head = _decode(body)
     except msgspec.MsgspecError:
-        raise damaged(key, "its content") from None
+        raise damaged(key, "its content cannot be read") from None
     if head.context != context:
-        raise damaged(key, f"it belongs to context {head.context!r}, its name")
+        raise damaged(key, f"it belongs to context {head.context!r}")
     return head
 
 
@@ -282,5 +282,5 @@ def read_log(head: HeadObject, key: str) -> LogEntries:
     """Return the entries of the commits in a head. Raises `Corrupt` with the object's key."""
     frames = list(read_frames(head.log, 0))
     if (frames[-1].end if frames else 0) != len(head.log):
-        raise damaged(key, "a commit in it")
+        raise damaged(key, "a commit in it cannot be read")
     return LogEntries().with_changes(change for frame in frames for change in decode_changes(frame, head.log))

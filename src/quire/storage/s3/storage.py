@@ -413,4 +413,4 @@ def _check_replaced(snapshot: Snapshot | None, missing: ObjectMissing) -> None:
     """Raise `Corrupt` if the head names the missing chunk."""
     key = str(missing)
     if snapshot is not None and key.rpartition("/")[2] in snapshot.head.chunk_ids():
-        raise damaged(key, "it is missing and")
+        raise damaged(key, "it is missing")
