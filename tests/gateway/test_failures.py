@@ -11,6 +11,7 @@ import pytest
 
 import quire
 from quire.errors import Busy
+from quire.gateway.figures import FigureKeeper
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.line import Line
 from tests.gateway.conftest import Start
@@ -44,6 +45,25 @@ def test_an_error_of_quire_sends_the_original(
     client.say("Three")
     assert header(client, "x-quire") is None
     running.gateway.sessions.drain()
+
+
+def test_figures_that_were_not_stored_are_stored_at_the_next_update(
+    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start()
+    Client(running.url, "anthropic", HELLO).say("One")
+    running.gateway.sessions.drain()
+    keeper, tries = FigureKeeper(running.gateway.sessions), []
+
+    def fail_once(changed: dict[str, Any]) -> None:
+        tries.append(len(changed))
+        if len(tries) == 1:
+            raise Busy("locked")
+
+    monkeypatch.setattr(keeper._ledger, "write", fail_once)
+    for _ in range(3):
+        keeper.update()
+    assert tries == [1, 1, 0]
 
 
 def test_observe_does_not_notice_an_error_of_quire(

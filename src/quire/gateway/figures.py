@@ -73,8 +73,9 @@ class FigureKeeper:
                 known = {field: fields[field] for field in fields if field in GatewaySession.__struct_fields__}
                 now = GatewaySession(**{**known, **sums})
                 if self._written.get(name) != now:
-                    changed[name] = self._written[name] = now
+                    changed[name] = now
             self._ledger.write(changed)
+            self._written.update(changed)
         except QuireError as error:
             _log.warning("The figures of the sessions were not stored: %s", error)
 
