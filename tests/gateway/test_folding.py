@@ -200,3 +200,24 @@ def _without_thinking(item: Any) -> Any:
         blocks = [block for block in content if block.get("type") != "thinking"]
         return {**{key: value for key, value in item.items() if key != "id"}, "content": blocks}
     return {key: value for key, value in item.items() if key != "id"}
+
+
+@pytest.mark.parametrize(
+    "item", [{"role": "narrator", "content": 7}, {"role": "tool", "tool_call_id": "none", "content": "x"}]
+)
+def test_a_new_epoch_folds_again_after_an_item_that_cannot_be_stored(
+    start: Start, provider: StrictProvider, item: dict[str, Any]
+) -> None:
+    provider.script = lambda _: Reply("Done.")
+    running = start(mode="fold", budget=2_000)
+    client = Client(running.url, "chat", {"x-quire-session": "one"})
+    client.items = [item, {"role": "user", "content": "Hello"}]
+    client.request()
+    client.items = [{"role": "user", "content": "This session is continued."}]
+    for _ in range(12):
+        client.run()
+        client.items.append({"role": "user", "content": FILLER * 2})
+    sessions = running.gateway.list_sessions()
+    assert len(sessions) == 1
+    assert sessions[0].folds > 0
+    assert len(provider.refused) == 1  # the first request

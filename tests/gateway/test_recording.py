@@ -1,5 +1,6 @@
 """What a gateway records: every conversation once, whatever clients repeat, rewrite, branch off or start anew."""
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -8,6 +9,8 @@ import pytest
 
 import quire
 from quire.gateway.gateway_server import RunningGateway
+from quire.gateway.identity import Item, Role, hash_item
+from quire.gateway.line import Line
 from tests.gateway.conftest import Start
 from tests.gateway.scripted_client import Api, Client
 from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
@@ -298,3 +301,18 @@ def test_what_cannot_be_stored_as_it_is_is_passed_on(start: Start, provider: Str
         seen.append(provider.requests[-1]["messages"][1:])
         assert seen[-1] == items
     running.gateway.sessions.drain()
+
+
+def test_an_epoch_has_its_own_thinking() -> None:
+    def item(role: Role, content: Any) -> Item:
+        value = {"role": role, "content": content}
+        return Item(json.dumps(value).encode(), hash_item(value), role)
+
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    with quire.open(quire.MemoryStorage()) as ctx:
+        line = Line(ctx, "anthropic")
+        line.append([item("user", "One"), item("assistant", [thinking, {"type": "text", "text": "Two"}])])
+        assert [found.has_thinking for found in (line, Line(ctx, "anthropic"))] == [True, True]
+        line.begin_epoch()
+        line.append([item("user", "Three")])
+        assert [found.has_thinking for found in (line, Line(ctx, "anthropic"))] == [False, False]

@@ -65,11 +65,14 @@ class Line:
         """Read the items of the line from its context, as another process may have changed it."""
         self.ctx.refresh()
         epochs: dict[int, dict[int, str]] = {}
+        with_thinking = set()
         for message in self.ctx.messages():
-            self.has_thinking = self.has_thinking or message.has_thinking
             for epoch, number, tag in tags_of(message):
                 epochs.setdefault(epoch, {})[number] = tag
+                if message.has_thinking:
+                    with_thinking.add(epoch)
         self.epoch = max(epochs, default=0)
+        self.has_thinking = self.epoch in with_thinking
         current = epochs.pop(self.epoch, {})
         if len(current) <= max(current, default=-1):  # an item that no model may see has a mark
             self._fill_gaps(current)
@@ -216,6 +219,7 @@ class Line:
         self.past = [*self.past, Known(self.hashes, self.roles)][-_PAST_EPOCHS:]
         self.epoch += 1
         self.hashes, self.roles = [], []
+        self.has_thinking = self.is_broken = False
 
 
 def tags_of(message: Message) -> Iterator[tuple[int, int, str]]:
