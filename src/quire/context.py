@@ -164,7 +164,7 @@ class Context:
         """Return the tools of an agent that `as_agent` returned.
 
         Use `beside=True` when the model's own conversation is not stored in this context (an MCP client, for example).
-        Then `find` also returns the last user message, and the model that talks here is shown what this one writes.
+        Then `find` also returns the last user message, and the view of this context shows what the model writes.
         """
         from quire.agent.handlers import ToolContext
         from quire.agent.tools import Tools
@@ -172,7 +172,10 @@ class Context:
         return Tools(ToolContext(agent, self.windows, beside=beside))
 
     def _pieces(self, options: RenderOptions) -> "Sequence[TailPiece]":
-        """Return the windows for the tail of a view. None are loaded before `windows` is used for the first time."""
+        """Return the windows for the tail of a view.
+
+        Windows are not loaded before the program uses `windows` or the options ask for obsolete windows.
+        """
         used = "windows" in self.__dict__ or options.include_obsolete
         return self.windows._tail_parts(options) if used else ()
 
@@ -186,7 +189,7 @@ class Context:
         self,
         content: Any,
         *,
-        id: str | None = None,  # noqa: A002 - the word the contract has
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add a user message: text, or a list of parts in any provider's shape. Return its message index.
@@ -201,7 +204,7 @@ class Context:
         tool_calls: Iterable[Any] | None = None,
         *,
         view: View | None = None,
-        id: str | None = None,  # noqa: A002 - the word the contract has
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add an assistant message, with or without tool calls. Return its message index.
@@ -215,7 +218,7 @@ class Context:
         call_id: str,
         content: Any,
         *,
-        id: str | None = None,  # noqa: A002 - the word the contract has
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add the result of a tool call; a late one is accepted too. Return its message index.
@@ -229,14 +232,15 @@ class Context:
         message: Any,
         *,
         view: View | None = None,
-        id: str | None = None,  # noqa: A002 - the word the contract has
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
         provider: Provider | None = None,
     ) -> int:
         """Add a message, a list of them, or a response in any provider's shape. Return the index of the last one.
 
-        A reply is stored with what was new at the end of the view that it answers, and with what its thinking is bound
-        to. That is the last view of this handle if no message came since; give a `view` that another handle rendered.
+        `view` is the view that a reply answers; give it if another handle rendered it. The default is the last view
+        of this handle, if no message was added since. The reply is stored with the new texts at the end of that view
+        (windows, recalled pages) and, if it has thinking, with a digest of the messages that were sent.
 
         A message with an `id` is added once: if a message in the conversation has this id, its index is returned,
         whatever the new text. Of several messages, the first has the id, and the others `id.2`, `id.3` and so on.
@@ -244,11 +248,11 @@ class Context:
         `at` is the time of messages that have none of their own; without it, they have the time of their arrival.
 
         A dict of an unknown shape is refused. With a `provider`, dicts are read in the form of this provider, and items
-        of a new type are kept as they are; SDK objects always are.
+        of an unknown type are kept as they are. Items of SDK objects are always kept.
         """
         return self.conversation.add(message, view=view, id=id, at=at, provider=provider)
 
-    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the word the contract has
+    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - a name of the public API
         """Return the messages in their current order; with `all` every message by index, deleted ones too."""
         return self.conversation.messages(all)
 
@@ -265,7 +269,7 @@ class Context:
         return self.conversation.replace(indices, message)
 
     def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
-        """Replace messages by a summary. Without a text it is extracted from them."""
+        """Replace messages by a summary. Without `summary`, the text is extracted from the messages."""
         return self.conversation.compress(indices, summary)
 
     def items(self, active: bool = False) -> Iterator[Item]:
@@ -298,11 +302,12 @@ class Context:
     def turn(self, key: str | None = None, *, wait: float = 30.0, keep: bool = False) -> Iterator[Self]:
         """Run a block as a turn: only one worker at a time, in any process, is in a turn of this context.
 
-        Others wait up to `wait` seconds for it, then raise `Busy`. Entering refreshes. If the block raises, all entries
-        that this handle made in it are taken back in one commit that can be undone; entries of other writers stay.
-        With `keep` they are kept. If the worker dies, the same happens when its lease expires, after 30 seconds. With a
-        `key`, the n-th message that is added (not by `import_messages`) has the id `key#n`, so a repeated turn adds
-        nothing twice; `turn_state` says how far the turn with this key came. A turn in a turn joins it.
+        Other workers wait up to `wait` seconds for the turn, then raise `Busy`. At the start of the block, the context
+        is refreshed. If the block raises, all entries that this handle made in it are taken back in one commit that can
+        be undone; entries of other writers stay. With `keep`, the entries of this handle stay too. If the worker dies,
+        the same happens when its lease expires, after 30 seconds. With a `key`, the n-th message that is added (not by
+        `import_messages`) has the id `key#n`, so a repeated turn adds nothing twice; `turn_state` says how far an
+        earlier turn with this key came. A turn inside a turn of the same handle is part of the outer turn.
         """
         from quire.conversation.turn import run_turn  # late: not every program has turns
 
@@ -311,12 +316,12 @@ class Context:
 
     @property
     def turn_state(self) -> "TurnState | None":
-        """How far the turn with this key came before: "new", "unfinished" or "finished"; None outside a turn."""
+        """How far an earlier turn with this key came: "new", "unfinished" or "finished"; None outside a turn."""
         turn = self.pages._engine.turn
         return None if turn is None else turn.state
 
     def temporary(self) -> AbstractContextManager[None]:
-        """Return a block that takes its messages and edits back when it ends, also when it raises."""
+        """Return a `with` block. When it ends or raises, its messages and edits leave the conversation."""
         return self.conversation.temporary()
 
     # The view
@@ -371,7 +376,7 @@ class Context:
         return self._views.dump()
 
     def on_fold(self, listener: Callable[[FoldResult], None]) -> Callable[[], None]:
-        """Call a function after every fold. Return a function that ends this."""
+        """Call a function after every fold. Return a function that removes this listener."""
         return self._views.on_fold(listener)
 
     @property
@@ -462,7 +467,7 @@ class Context:
     # State and storage
 
     def refresh(self) -> bool:
-        """Read what other writers committed. Return whether there was anything.
+        """Read what other writers committed. Return whether anything was new.
 
         Raise `NoSuchContext` if the context was deleted.
         """
@@ -475,8 +480,8 @@ class Context:
     def close(self) -> None:
         """Release the storage if this context opened it. Committed changes are safe without closing.
 
-        If a summariser is still asked for summaries, the storage is closed when they are stored. This call does not
-        wait for them.
+        If a summariser is still working, the storage is closed after its summaries are stored. This call does not wait
+        for them.
         """
         if "windows" in self.__dict__:
             self.windows._stop_threads()

@@ -205,7 +205,7 @@ class Library:
         dry_run: bool = False,
         scrub: bool = False,
     ) -> "tuple[Expired, ...]":
-        """Remove the contexts that were not changed for this long, or since this time. Return what was removed.
+        """Remove the contexts that did not change for this long, or since this time. Return the removed contexts.
 
         `action="archive"` first exports each to a file in `folder` and verifies the file; `import_` reads it. A context
         that changes meanwhile is kept. A damaged one is kept too, and the result has its `problem`. With `dry_run`
@@ -229,11 +229,11 @@ class Library:
         return scrub_bytes(self.storage, None)
 
     def summarise(self, *, max_seconds: float | None = None, summariser: Summariser | None = None) -> "SummaryReport":
-        """Ask the summariser for the summaries that are pending and that no worker asks for; store what it returns.
+        """Ask the summariser for all pending summaries that no other worker has claimed; store what it returns.
 
-        A summary takes its place at the next fold of its context, by any handle. `summariser` is by default the one of
-        this library. After `max_seconds`, or three errors in a row, no more is asked for. Any number of processes can
-        do this at the same time: each summary is asked for once.
+        A summary appears in the view after the next fold of its context, by any handle. The default of `summariser` is
+        the summariser of this library. The call stops after `max_seconds`, or after three errors in a row. Any number
+        of processes can call this at the same time: each summary is requested once.
         """
         from quire.view.fold.summary_worker import summarise_pending
 
@@ -282,7 +282,7 @@ class Library:
             raise no_such_context(self.storage, name)
 
     def close(self) -> None:
-        """Release the storage if this library opened it: now, or when the summaries that are asked for are stored."""
+        """Release the storage if this library opened it. If a summariser is still working, that happens afterwards."""
         if self._owns_storage:
             close_storage(self.storage)
 

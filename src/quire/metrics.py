@@ -21,7 +21,7 @@ __all__ = ["CONTENT_TYPE", "Registry", "start", "stop", "text"]
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of `text`."""
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The upper bounds of the classes of a histogram, in seconds. They suit the operations of a store."""
+"""The upper bounds of the buckets of a histogram, in seconds. They suit the operations of a store."""
 _MODEL_BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0)
 
 Labels = tuple[tuple[str, str], ...]
@@ -37,7 +37,7 @@ class Family(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A value of a metric: what a counter grows by, or a value of a histogram."""
+    """A value of a metric: the increment of a counter, or one observation of a histogram."""
 
     name: str
     value: float
@@ -220,7 +220,7 @@ _MEASURES = {
 
 
 class _ProcessMetrics:
-    """The observer that counts."""
+    """The observer that counts finished operations in the registry of this process."""
 
     def __init__(self) -> None:
         self.registry: Registry | None = None

@@ -55,9 +55,9 @@ def open(  # noqa: A001 - quire.open is the name users expect
     """Open a context; create it with its segments if it is new.
 
     `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), a
-    storage object, or an open connection (`sqlite3`, `apsw`, `psycopg`, a pool of `psycopg_pool`); the caller closes
-    both. With `create=False` nothing is created: raise `NoSuchContext` if there is
-    no such context, `StorageFailure` if there is no such store.
+    storage object, or an open connection (`sqlite3`, `apsw`, `psycopg`, a pool of `psycopg_pool`). The caller closes a
+    storage object or a connection. With `create=False` nothing is created: raise `NoSuchContext` if there is no such
+    context, `StorageFailure` if there is no such store.
 
     | option        | meaning                                                                                        |
     |---------------|------------------------------------------------------------------------------------------------|
@@ -112,7 +112,7 @@ class Setup(NamedTuple):
 
 
 def setup_of(options: Options) -> Setup:
-    """Return the options with defaults for the others. Raise `UnknownOption`, as `open` does."""
+    """Return a `Setup` with these options and defaults for all other options. Raise `UnknownOption`, as `open` does."""
     check_names(options, Setup._fields, "open")
     return Setup(**options)
 

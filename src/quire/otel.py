@@ -32,7 +32,7 @@ __all__ = ["instrument", "uninstrument"]
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
 _here: ContextVar[object] = ContextVar("quire_otel")
-"""Set while a span is the current one: shows whether a span ends in the context in which it began."""
+"""Holds the current span. A reset fails in another context, which shows that a span ends where it did not begin."""
 
 
 def instrument(
@@ -92,7 +92,7 @@ class _Observer:
         return _Mark(span, otel_context.attach(set_span_in_context(span, parent)), _here.set(span))
 
     def detach(self, operation: Operation, mark: _Mark | None) -> _Mark | None:
-        """Make the span before it the current one again."""
+        """Make the previous span the current one again. The span of this operation stays open."""
         if mark is not None:
             _detach(mark)
         return mark and mark._replace(attached=None, here=None)
@@ -146,7 +146,7 @@ def _detach(mark: _Mark) -> None:
         return
     try:
         _here.reset(mark.here)
-    except ValueError:  # it ends in another context, where the span is not the current one
+    except ValueError:  # the span ends in another context, in which it is not the current one
         return
     otel_context.detach(mark.attached)
 
@@ -248,7 +248,7 @@ def _content(operation: Operation) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """Return a message in the form of the conventions."""
+    """Return a message in the form of the semantic conventions."""
     parts: list[dict[str, Any]] = []
     if message.role == "tool":
         parts = [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.text}]

@@ -43,7 +43,7 @@ class Operation:
         self._marks: list[tuple[Observer, Any]] = []
 
     def start(self, parents: "Parents | None" = None) -> None:
-        """Report the start to all observers. `parents` are from `capture_parents`."""
+        """Report the start to all observers. `parents` has, by observer, what `Observer.parent` returned."""
         known = dict(parents or ())
         for observer in _observers:
             mark = _call(observer.start, self, known.get(observer))
@@ -51,7 +51,7 @@ class Operation:
         self._started = perf_counter()
 
     def detach(self) -> None:
-        """Report that other code of the program runs until the end."""
+        """Report that other code of the program runs before this operation ends."""
         self._marks = [(observer, _call(observer.detach, self, mark)) for observer, mark in self._marks]
 
     def finish(self, error: BaseException | None = None) -> None:
@@ -66,13 +66,13 @@ class Observer(Protocol):
     """Receives the operations of this process, in the threads in which they run."""
 
     def parent(self) -> Any:
-        """Return what an operation that starts in another thread belongs to."""
+        """Return the current parent, for `start` of an operation that begins in another thread."""
 
     def start(self, operation: Operation, parent: Any) -> Any:
-        """Note the start of an operation. Return a value that `finish` gets."""
+        """Handle the start of an operation. The returned value is the `mark` for `detach` and `finish`."""
 
     def detach(self, operation: Operation, mark: Any) -> Any:
-        """Note that an operation ends later, maybe in another thread. Return the value that `finish` gets."""
+        """Handle that an operation ends later, maybe in another thread. Return the new `mark` for `finish`."""
 
     def finish(self, operation: Operation, mark: Any) -> None:
         """Note the end of an operation."""
@@ -172,7 +172,7 @@ def _fold(original: Function) -> Function:
 
 def _once(original: Function) -> Function:
     def once(self: Any, storage: Any, context: str, version: int, entry: Any, *rest: Any) -> None:
-        if isinstance(storage, OverlayStorage):  # it is committed when the block ends
+        if isinstance(storage, OverlayStorage):  # a temporary block or a transaction commits this at its end
             original(self, storage, context, version, entry, *rest)
             return
         with _operation(Operation("commit", context, operation=entry.operation, seq=version)):

@@ -1,1 +1,1 @@
-"""Adapters: quire in the frameworks that agents already live in. Each is thin, and its framework is imported late."""
+"""Adapters: they use quire in other agent frameworks. Each framework is imported only with its adapter."""

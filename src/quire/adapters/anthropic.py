@@ -106,11 +106,11 @@ def complete(
 
     `tools` are your functions, schemas that `functions` run by name, or tools that the SDK runs itself (`@beta_tool`, a
     memory tool). The schema of a function comes from its type hints and its docstring. With `on_error="tell"` the
-    model gets the error of a function, and otherwise you. With `parallel` the calls of one answer run at the same time,
-    in threads or as tasks. With `cache` the request has marks where caching pays. A call without a function ends the
-    turn: add its result with `ctx.tool_result` and call this again.
+    model gets the error of a function; otherwise it is raised. With `parallel` the calls of one answer run at the same
+    time, in threads or as tasks. With `cache` the request has cache marks where caching pays. A call without a function
+    ends the turn: add its result with `ctx.tool_result` and call this again.
 
-    This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
+    This is a turn of the context (see `Context.turn`) that keeps added messages. It joins an open turn. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
     turn = _Messages(

@@ -46,7 +46,7 @@ Command = TypeVar("Command")
 
 
 def _command(run: "Callable[[QuireMemoryTool, Command], str]") -> "Callable[[QuireMemoryTool, Command], str]":
-    """Run a command; it raises only `ToolError`. It is also called directly, not only by `execute`."""
+    """Decorate a command: it raises only `ToolError`, also if it is called directly and not by `execute`."""
 
     @wraps(run)
     def run_command(tool: "QuireMemoryTool", command: Command) -> str:

@@ -42,7 +42,7 @@ def context_of(given: object) -> Context:
 class TurnScope:
     """A turn of a context with `keep=True`, for `with` and `async with`. It joins a turn that is open.
 
-    The steps of the turn run in `inside()`, whatever thread or task they run in. With `in_thread`, the turn belongs to
+    Every step of the turn runs in `inside()`, in any thread or task. With `in_thread`, the turn belongs to
     the current thread, as that of a plain `with` block does. A temporary block has no turn.
     """
 
@@ -100,7 +100,7 @@ Where: TypeAlias = "AnyContext | Storage | str | os.PathLike[str]"
 
 
 def to_context(where: Where, name: str = "default", **options: Unpack[Options]) -> Context:
-    """Return the given context, or open the one of this name. The caller closes a context that it did not give.
+    """Return the given context, or open the one of this name. If the context was opened here, the caller closes it.
 
     Raise `UnknownOption`, and `InvalidValue` for options with an open context, which would have no
     effect.

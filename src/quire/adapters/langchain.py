@@ -105,7 +105,7 @@ _TAG = "$quire"
 
 
 def to_stored(message: BaseMessage) -> list[Message]:
-    """Return the message with its original as JSON in `meta`. Raise `InvalidValue` for other than known values."""
+    """Return the message with its original as JSON in `meta`. Raise `InvalidValue` for an unknown type."""
     fields = {name: getattr(message, name) for name in (*type(message).model_fields, *(message.model_extra or ()))}
     if isinstance(message.content, str):
         del fields["content"]  # the message stores it
@@ -375,7 +375,7 @@ def _to_request_messages(
     prompts: Sequence[BaseMessage],
     prompt: str,
 ) -> tuple[SystemMessage | None, list[AnyMessage]]:
-    """Return the view for a request: the system message, and the messages as LangChain's objects where whole."""
+    """Return the view for a request: the system message, and the messages; whole ones are LangChain's own objects."""
     system: list[str | dict[Any, Any]] = []
     shown: list[Any] = []
     for message, place in synced.sync.find_origins(view):

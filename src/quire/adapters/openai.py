@@ -112,11 +112,11 @@ def complete(
     """Ask the model until it answers; return the last answer. `more` goes to `client.chat.completions.create`.
 
     `tools` are your functions, or schemas that `functions` run by name. The schema of a function comes from its type
-    hints and its docstring. With `on_error="tell"` the model gets the error of a function, and otherwise you. With
+    hints and its docstring. With `on_error="tell"` the model gets the error of a function; otherwise it is raised. With
     `parallel` the calls of one answer run at the same time, in threads or as tasks. A call without a function ends the
     turn: add its result with `ctx.tool_result` and call this again.
 
-    This is a turn of the context (see `Context.turn`) that keeps what was added, and it joins an open one. Raise the
+    This is a turn of the context (see `Context.turn`) that keeps added messages. It joins an open turn. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
     turn = _Chat(

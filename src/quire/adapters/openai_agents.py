@@ -61,7 +61,7 @@ _PASSING = frozenset({"id", "status", "created_by", "provider_data"})  # fields 
 
 
 def messages_of(items: Sequence[Any]) -> list[Message]:
-    """Return the messages of items; they convert back to the same items. Raise `InvalidValue` for other than dicts.
+    """Return the messages of items; they convert back to the same items. Raise `InvalidValue` if one is not a dict.
 
     A dict that is not an item of the Responses API becomes a message that no model gets.
     """
@@ -100,8 +100,8 @@ def _raw_message(entry: Entry, why: str) -> Message:
 def count_unsaved(given: Sequence[str], stored: Sequence[str]) -> int:
     """Return how many items at the end of a list are not stored yet, by the fingerprints of both.
 
-    The new items start where the most items before them equal the end of the stored ones. If the end of the stored
-    items is not in the list (another writer added to them), they start after the last known item.
+    The new items start at the position before which the most items equal the end of the stored items. If the end of the
+    stored items is not in the list (another writer added items), the new items start after the last known item.
     """
     found, most = None, 0
     for fresh in range(len(given) + 1):
@@ -179,7 +179,7 @@ def mark_session(message: Message) -> Message:
 
 
 def pop_newest(ctx: Context) -> Item | None:
-    """Remove and return the newest item. The rest of its exchange, and what follows it, is added again."""
+    """Remove and return the newest item. The other items of its exchange and the items after it are added again."""
     last = next(iter(read_newest(ctx, 1)), None)
     page = None if last is None or not _is_item(ctx, last) else ctx.conversation.page_of(last.index)
     if page is None:
@@ -321,7 +321,7 @@ class QuireSession:
         return cast("list[TResponseInputItem]", await self._queue.run(self._items, most))
 
     async def add_items(self, items: "list[TResponseInputItem]") -> None:
-        """Add items at the end in one commit. Items of any JSON shape are stored; no model gets the wrong ones."""
+        """Add items at the end in one commit. Invalid items are stored too, but no model gets them."""
         await self._queue.run(self._add, cast(list[Item], items))
 
     async def pop_item(self) -> "TResponseInputItem | None":

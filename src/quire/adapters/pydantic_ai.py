@@ -83,7 +83,7 @@ def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
 
 
 def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return a view without its leading system messages, with the framework's own objects where they are whole."""
+    """Return a view without its leading system messages. Whole messages are the framework's own objects."""
     names: dict[str, str] = {}
     pieces: list[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]] = []
     leading = True
@@ -171,7 +171,7 @@ def _make_part(message: Message, names: dict[str, str]) -> ModelRequestPart:
 
 
 class _Anything:
-    """Accepts any arguments, because the tools check them and answer the model with what is wrong."""
+    """Accepts any arguments: the tools themselves check them and answer the model with an error text."""
 
     def validate_json(self, input: str | bytes | bytearray, **options: Any) -> Any:  # noqa: A002 - the framework's word
         """Return the JSON value of a text; the text itself if it is not JSON, or null, which the framework rejects."""
@@ -245,7 +245,7 @@ _UNDER_WAY = 256
 
 
 class _SentRequest(NamedTuple):
-    """A request on its way: the history it is of, and the view that the model is sent of it."""
+    """A request that waits for its answer: the history, and the view of it that was sent to the model."""
 
     history: list[ModelMessage]
     view: View

@@ -1,4 +1,4 @@
-"""The messages of a context as the list of a framework: all that was added, also what no provider accepts."""
+"""The messages of a context as the list of a framework: all of them, including those that no provider accepts."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -41,7 +41,7 @@ def replace_stored(ctx: Context, operation: str, gone: Sequence[Message], fresh:
 
 
 def _newest_numbers(reader: Reader) -> Iterator[int]:
-    """Yield the numbers of the messages from the last to the first: each unshowable one after the one before it."""
+    """Yield the numbers of the messages, last first. An unshowable message is at the place where it arrived."""
     unshowable = _unshowable(reader)
     pending = next(unshowable, None)
     for number in newest_numbers(reader):

@@ -1,7 +1,7 @@
 """Synchronise a context with a list that a framework owns.
 
-A framework passes its whole history with every call, and as new objects after a restart. The list is the truth: what
-it no longer has is deleted from the conversation (the record keeps it), and what is new is added at its place. Every
+A framework passes its whole history with every call, and as new objects after a restart. The context follows the list:
+messages that left it are deleted from the conversation (the store keeps them); new ones are added at their place. Every
 message that is added here stores two fingerprints in its `meta`: one of its item, and one of the list up to its item.
 So the newest message shows how far the context is synchronised, whoever wrote it. Only if the list changed before its
 end, the stored messages are compared with it. Messages that a developer edited, deleted or compressed are known and are
@@ -32,7 +32,7 @@ from quire.model.text import decode_meta, encode_meta
 from quire.view.view import View
 
 ITEM, PRINT, PART = "item", "print", "part"
-"""The keys in a message's `meta`: fingerprints of the list up to its item and of the item, and its place in it."""
+"""Keys in a message's `meta`: the fingerprint of the list up to its item, that of the item, the place in the item."""
 _LIST = "list"
 """The key in a page's `meta`: the fingerprint of the list after the last changes inside it, or `_REMOVED`."""
 _REMOVED = "removed"
@@ -43,7 +43,7 @@ Key = tuple[str, int]
 
 
 class StoredMessage(NamedTuple):
-    """A stored message that came from the list. `chain` is the fingerprint of the list up to its item, then."""
+    """A stored message that came from the list. `chain` is the list's fingerprint up to its item when it was added."""
 
     number: int
     position: int
@@ -80,7 +80,7 @@ def find_chain(reader: Reader) -> str | None:
 
 
 def read_record(reader: Reader) -> list[StoredMessage]:
-    """Return the messages that came from the list, in their order. Hidden ones follow those that arrived before."""
+    """Return the messages that came from the list, in order. A hidden one follows those that arrived before it."""
     known = {message.number: message for message in _known(reader, range(reader.next_message))}
     shown = [number for number in numbers_in_place(reader) if number in known]
     hidden: defaultdict[int, list[int]] = defaultdict(list)
@@ -154,7 +154,7 @@ def find_changes(record: Sequence[StoredMessage], listed: Sequence[ListedMessage
 
 
 def _can_leave(stored: StoredMessage) -> bool:
-    """Return whether a message leaves the conversation with its item. A prompt stays, and what a developer pinned."""
+    """Return whether a message leaves the conversation with its item. Prompts and pinned messages stay."""
     return stored.mark in _SHOWN and not stored.is_prompt and not stored.page.header.pinned
 
 
@@ -179,7 +179,7 @@ def apply_changes(plan: Plan, changes: ListChanges, chain: str) -> None:
             plan.change(page, meta=encode_meta({**decode_meta(page.header.meta), _LIST: _REMOVED}))
     take_out(plan, [stored.position for stored in changes.gone])
     for before, one in changes.inserted:
-        message = replace(one.message, meta={**one.message.meta, ITEM: ""})  # no list begins or ends with it
+        message = replace(one.message, meta={**one.message.meta, ITEM: ""})  # empty: no list ends with it
         arrived = plan.next_message
         try:
             place = None if message.role == "tool" else place_before(plan, before)
@@ -228,7 +228,7 @@ class ListSync(Generic[Item]):
         """Synchronise the context with the list. Retry if another writer was first.
 
         `view` is the view that a new reply at the end of the list answers. `whole` says that the list has the whole
-        conversation. Otherwise a list without a stored item begins anew and is added to what is stored.
+        conversation. Otherwise a list that has no stored item is a new part, which is added at the end.
         """
         with self._lock:
             self._update_fingerprints(items)

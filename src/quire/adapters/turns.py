@@ -159,7 +159,7 @@ _REFUSED = {
 
 
 def _check_parameters(create: Callable[..., Any], given: Iterable[str], own: Sequence[str]) -> None:
-    """Raise `UnknownOption` for a parameter that neither the turn has nor the client's method `create`.
+    """Raise `UnknownOption` for a parameter that neither the turn nor the client's method `create` has.
 
     If the method takes any parameter, only a misspelt option of the turn is refused.
     """
@@ -190,7 +190,7 @@ class TurnOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
 
 
 class ToolRuns(NamedTuple):
-    """How the calls of a model run: its developer's functions by name, who gets their errors, and if in parallel."""
+    """How the calls of a model run: the developer's functions, who gets their errors, and whether in parallel."""
 
     functions: Functions | None = None
     on_error: OnError = "raise"
@@ -269,7 +269,7 @@ class Turn(Generic[Answer]):
         raise NotImplementedError
 
     def error_content(self, error: Exception) -> Any:
-        """Return the result for a model if a function raised an error for it; None if the caller gets the error."""
+        """Return the result for the model if the error is meant for the model; None if the caller gets the error."""
         return None
 
     def stored_answer(self, message: Message) -> Answer:
@@ -350,7 +350,7 @@ class Turn(Generic[Answer]):
         self.queue.submit(lambda: None).result()
 
     def _resume(self) -> None:
-        """Continue after the messages of an earlier turn with the same key. If it was answered, return its answer."""
+        """Continue after the messages of an earlier turn with the same key. If it has an answer, set `answer` to it."""
         turn = self.ctx.pages._engine.turn
         with self._scope.inside():
             last = turn.skip_reply() if isinstance(turn, ContextTurn) and turn.is_current else None
@@ -471,7 +471,7 @@ class Turn(Generic[Answer]):
         )
 
     async def _asettle_call(self, call: ToolCall, run: Callable[[], Any]) -> None:
-        """Run a call without blocking the event loop, and add its result. A plain function ends even if cancelled."""
+        """Run a call without blocking the event loop, and add its result. A plain function is not cancelled."""
         if call.name in self._functions:
             found = await asyncio.to_thread(self._start_call, call, run)
         else:

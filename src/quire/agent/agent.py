@@ -194,7 +194,7 @@ class AgentContext:
     def list_pages(self, after: PageIndex | None = None, limit: int | None = None) -> list[Page]:
         """Return all pages by segment and number, archived ones included; or at most `limit` of those after an index.
 
-        The page of the index may have been removed. Raise `NoSuchPage` if it can never have been one.
+        The page at `after` may have been removed. Raise `NoSuchPage` if there never was such a page.
         """
 
         def read(reader: VisibleReader, state: State) -> list[Page]:
@@ -207,7 +207,7 @@ class AgentContext:
         return self._engine.refresh()
 
     def budget(self) -> Outlook:
-        """Return how full the view is, by what, and what a fold would take next."""
+        """Return how full the view is, the tokens by kind of part, and the pages that a fold would take next."""
         return self._views.outlook()
 
     # What is shown
@@ -243,7 +243,7 @@ class AgentContext:
         self._act_on("archive", index, lambda plan, _: lifecycle.archive(plan, index, cold=cold))
 
     def recall(self, index: PageIndex) -> PageIndex:
-        """Return a page from the cold archive to the tree, with everything that was archived with it; its index."""
+        """Bring a page back from the cold archive to the tree, with all that was archived with it; return its index."""
 
         def planner(plan: Plan, reader: VisibleReader) -> PageIndex:
             page = self._gate.page(reader, "recall", index)
@@ -367,7 +367,7 @@ class AgentContext:
     # For the tools
 
     def _without_quoted_writes(self) -> "AgentContext":
-        """Return the same agent for tools whose calls are in the conversation: the view need not quote its writes."""
+        """Return the same agent for tools with calls in the conversation: the view need not quote what it writes."""
         other = copy(self)
         other._quoting_writes = False
         return other
@@ -414,7 +414,7 @@ class AgentContext:
         """Return the tokens that an answer of a tool may take."""
         return self._read(lambda reader, _: answer_room(reader, self._views.room(), self._engine.counter.count))
 
-    # Inside
+    # Internal
 
     def _read(self, read: Callable[[VisibleReader, State], T]) -> T:
         with self._engine.lock, self._engine.clean_errors():

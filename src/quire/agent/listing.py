@@ -69,10 +69,10 @@ class AnswerRoom(Struct, frozen=True):
 
 
 def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> AnswerRoom:
-    """Return the room for an answer in a window of so many tokens.
+    """Return the room for an answer in a view of `window` tokens.
 
-    System prompts take their part of the window, and calls that were made together share the rest, so that the view
-    clips no answer.
+    System prompts use a part of the view, and calls that were made together share a part of the remaining tokens, so
+    that the view clips no answer.
     """
     prompts = (
         page.header.tokens
@@ -146,7 +146,7 @@ def is_exchange(page: Page) -> bool:
 
 
 def quote_range(text: str, page: Page, start: int) -> str:
-    """Return a range of a page's text as an answer quotes it: every line is indented, but the speakers of an exchange.
+    """Return a range of a page's text as an answer quotes it. Every line is indented, except lines with a speaker.
 
     A later range of an exchange begins with a mark, because it could begin with any word of a message.
     """
@@ -156,7 +156,7 @@ def quote_range(text: str, page: Page, start: int) -> str:
 
 
 def format_lines(lines: Sequence[str], start: int, limit: int, room: AnswerRoom) -> str:
-    """Return at most `limit` lines and how to continue. `lines` begins at `start` and has one more line if there is."""
+    """Return at most `limit` lines and how to continue. `lines` begins at `start`, plus one line if there are more."""
     if not lines:
         return f"There is nothing from {start} on." if start else "Nothing there."
     fit = room.count_lines(lines[:limit], room.limit)
@@ -165,7 +165,7 @@ def format_lines(lines: Sequence[str], start: int, limit: int, room: AnswerRoom)
 
 
 def format_originals(pages: Sequence[Page], room: AnswerRoom, tokens: int) -> str:
-    """Return the pages that a summary replaces, in so many tokens if possible."""
+    """Return the pages that a summary replaces, in at most `tokens` tokens if possible."""
     lines = ["It summarises these pages:", *map(format_entry, pages[:_MOST_ORIGINALS])]
     fit = max(2, room.count_lines(lines, tokens - _MORE_TOKENS))
     left = len(pages) + 1 - fit
@@ -173,7 +173,7 @@ def format_originals(pages: Sequence[Page], room: AnswerRoom, tokens: int) -> st
 
 
 def format_hits(hits: Sequence[Hit], room: AnswerRoom, tokens: int) -> str:
-    """Return one line for every hit, within so many tokens.
+    """Return one line for every hit, in at most `tokens` tokens.
 
     Hits that hold the whole query come first, echoes of earlier searches last. If they do not fit, echoes are left out
     first, then passages are shortened, then the last hits are left out.
@@ -222,7 +222,7 @@ def _cut_passage(passage: str, length: int) -> str:
 
 
 def contents(reader: VisibleReader) -> Iterator[tuple[int, PageRecord]]:
-    """Yield every page below the segments' roots that is open or one line, with its depth. Closed folders are one."""
+    """Yield the roots of all segments and the pages below them, with their depth. Closed folders are not entered."""
     for number, _ in reader.live_segments():
         root = reader.page(page_key(number, 0))
         if isinstance(root, PageRecord):
@@ -244,7 +244,7 @@ def _open_subtree(reader: VisibleReader, root: PageRecord) -> Iterator[tuple[int
 
 
 def every_page(reader: VisibleReader, state: State, after: PageIndex | None) -> Iterator[PageRecord]:
-    """Yield the pages of every segment by number, those after an index. Streams. Raise `NoSuchPage`."""
+    """Yield the pages of all segments by number; with `after`, only those after this index. Raise `NoSuchPage`."""
     numbers = [number for number, _ in reader.live_segments()]
     start = 0
     if after is not None:
@@ -263,7 +263,7 @@ _SHORTEST_RUN = 24
 _SHORTEST_ENTRY = 10
 """The fewest tokens of the line of a run and of a page that are worth showing."""
 _LIST_LENGTH = 40
-"""The most lines of an answer, but for pages that are listed one by one."""
+"""The most lines of an answer, except for pages that are listed one by one."""
 _MOST_PAGES = 100
 """The most pages that are listed one by one."""
 
@@ -351,7 +351,7 @@ def _list_run(reader: VisibleReader, state: State, sheets: Sheets, run: Run, roo
 
 
 def _run_lines(reader: VisibleReader, state: State, sheets: Sheets, run: Run, room: AnswerRoom) -> list[str]:
-    """Return the pages of a run, in shorter lines if necessary, or runs of them; two runs may exceed the room."""
+    """Return the pages of a run, in shorter lines if necessary, or runs of them, at least two even without room."""
     pages = sheets.read(run, _MOST_PAGES)
     lines = _list_pages(state, pages, room) if pages is not None else None
     if lines is not None:

@@ -311,7 +311,7 @@ class Context(Closable):
 
     @property
     def budget(self) -> int:
-        """The tokens that a view may take. It can be set."""
+        """The most tokens of a view. A new value is stored with the next write."""
         return cast(int, self._get().budget)
 
     @budget.setter
@@ -391,7 +391,7 @@ class Library(Closable):
     async def summarise(
         self, *, max_seconds: float | None = None, summariser: "Summariser | None" = None
     ) -> "SummaryReport":
-        """Ask for the summaries that are pending. Other calls do not wait for this. See `quire.Library.summarise`."""
+        """Request the pending summaries. Other calls do not wait for this one. See `quire.Library.summarise`."""
         call = self._prepare("summarise", max_seconds=max_seconds, summariser=summariser)
         return cast("SummaryReport", await CallQueue().run(call))
 

@@ -126,7 +126,7 @@ class Block:
 
         def leave(manager: AbstractContextManager[Any]) -> None:
             cancelled = asyncio.CancelledError()
-            manager.__exit__(type(cancelled), cancelled, None)  # a turn must not count as finished
+            manager.__exit__(type(cancelled), cancelled, None)  # an error, so that a turn does not count as finished
 
         self._manager = await self._calls.finish(enter, undo=leave)
 
@@ -201,7 +201,7 @@ def _turn_scope() -> "ContextVar[object]":
 
 
 class Wrapper:
-    """Base of the classes below: makes the calls of a synchronous object in a `CallQueue`."""
+    """Base of all async classes of `quire.aio`: makes the calls of a synchronous object in a `CallQueue`."""
 
     _shares_queue: ClassVar[bool] = True
     """True if an object that a call returns uses the queue of that call."""
@@ -227,7 +227,7 @@ class Closable(Wrapper):
     """A wrapper that can be closed with `close` or by an `async with` block."""
 
     async def close(self) -> None:
-        """Release what it opened, after all calls that are in the queue."""
+        """Close the synchronous object after all calls that are already in the queue."""
         await self._calls.finish(self._prepare("close"))
 
     async def __aenter__(self) -> Self:

@@ -26,7 +26,7 @@ _LISTED_BY = {
     "POINT": "quire history lists entries and checkpoints",
     "PAGE": "quire tree shows the pages",
 }
-"""The command that lists the values of an argument, for a complaint that names the argument."""
+"""The command that lists the values of an argument, for an error message that names the argument."""
 
 
 Argument = Callable[[argparse.ArgumentParser], object]
@@ -146,8 +146,8 @@ def open_context(options: argparse.Namespace) -> Iterator[quire.Context]:
 def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     """Return the name of the context that the options mean. Raises `NoSuchContext` if it does not exist.
 
-    Without `--context`, it is the only context of the store, or `default`. The figures of the gateway do not count. The
-    start of the id of a session of the gateway, at least four characters, means the context of the session.
+    Without `--context`, it is the only context of the store, or `default`; the context with the gateway's figures is
+    ignored. At least four characters from the start of a gateway session's id mean the context of that session.
     """
     first = list(islice(library.list(), 3)) if options.context is None else [options.context]
     names = [name for name in first if name != _FIGURES] or first

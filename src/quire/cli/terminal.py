@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 from unicodedata import category, east_asian_width
 
 Values = dict[str, Any]
-"""Encode a value of the library for `--json`."""
+"""Values for `--json`, by name."""
 DEFAULT_WIDTH = 100
 _GAP = "  "
 _CODES = {

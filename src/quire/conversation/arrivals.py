@@ -31,9 +31,9 @@ class InsertPosition(Struct, frozen=True, gc=False):
 def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -> int:
     """Plan the arrival of a message at the end of the conversation or at a place in it; return its number.
 
-    A result joins the exchange that made the call. A system message before all others is the prompt. At the end, the
-    next user or assistant message closes the exchange that waits for results. A message with a time of its own gives
-    it to its page.
+    A result joins the exchange that made the call. A system message before all others is the prompt. A user or
+    assistant message at the end of the conversation closes the exchange that waits for results. A message with a time
+    of its own gives this time to its page.
     """
     if message.at is None:
         return _receive(plan, message, place)
@@ -280,14 +280,14 @@ def exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
 
 
 def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
-    """Yield the exchanges that may have made a call with this id, newest first, marked ones last."""
+    """Return the exchanges that may have made a call with this id, newest first, marked ones last."""
     found = (plan.page(plan.current_key(key)) for key in reversed(plan.callers(call_key(call_id))))
     pages = [page for page in found if isinstance(page, PageRecord)]
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
 
 
 def _with_original_names(plan: Plan, message: Message) -> Message:
-    """Return a message with the names of its tools, where a provider got another spelling."""
+    """Return a message with the original names of its tools instead of the spellings that the provider got."""
     found = {call.name: _original_name(plan, call.name) for call in message.tool_calls if is_spelled(call.name)}
     return rename_calls(message, lambda name: found.get(name) or name, str) if any(found.values()) else message
 
@@ -298,7 +298,10 @@ def _original_name(plan: Plan, name: str) -> str | None:
 
 
 def _original_id(plan: Plan, call_id: str) -> str | None:
-    """Return the id of the call that a provider got with this id: another spelling, or an id with a number."""
+    """Return the original id of a call that was sent to a provider with this id; None if there is none.
+
+    The id is sent in another spelling if it is not legal, and with a number if it was used before.
+    """
     if is_spelled(call_id):
         ids = (call.id for call in _calls_known_by(plan, call_id) if call.id != call_id)
         return next((known for known in ids if spell_id(known) == call_id), None)

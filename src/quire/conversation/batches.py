@@ -28,9 +28,9 @@ from quire.system.rules import check_unpinned
 class Modification(Struct, frozen=True, kw_only=True):
     """The result of one modification.
 
-    `covered` are the messages it took out of the conversation (at the end of a batch, `restored` are those
-    it brought back), `inserted` are new messages, `pages` the changed pages, `summaries` the pages that replace
-    compressed messages. `notes` explain where it did more than was asked, or something else.
+    `covered` are the messages that it took out of the conversation, `restored` the messages that the end of a batch
+    brought back, `inserted` the new messages, `pages` the changed pages, `summaries` the pages that replace compressed
+    messages. `notes` explain where the result differs from the request.
     """
 
     operation: str
@@ -56,7 +56,7 @@ class MarkMap(Struct, frozen=True, kw_only=True):
 class Cleanup(Struct, frozen=True, kw_only=True):
     """The result of a cleanup: the destroyed messages, and the new index of every other one (old to new).
 
-    `scrubbed` is True if the store has no byte of them any more; else `remains` says what it has and why.
+    `scrubbed` is True if the store holds no bytes of the destroyed messages; else `remains` says what it holds and why.
     """
 
     renumbered: Mapping[int, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def mark_map(reader: Reader) -> MarkMap:
 
 
 def _exchange_start(plan: Plan, number: int) -> int:
-    """Return the first message of the exchange of this one. A late result is its own exchange."""
+    """Return the number of the first message of a message's exchange. A late result counts as its own exchange."""
     page = plan.page_of(number)
     if page is None or number not in page.header.numbers:
         return number
@@ -248,7 +248,7 @@ def _restore_marks(plan: Plan, boundary: int, before: Before, left: set[int], *,
 
 
 def _reopen_exchanges(plan: Plan, before: Before) -> None:
-    """Open exchanges again that were closed by a message that has left."""
+    """Open exchanges again if the message that closed them has left the conversation."""
     for key, old in before.items():
         page = plan.page(key)
         if isinstance(page, PageRecord) and isinstance(old, PageRecord) and page.header.mark is Mark.NONE:
@@ -256,7 +256,7 @@ def _reopen_exchanges(plan: Plan, before: Before) -> None:
 
 
 def _mark_changed(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
-    """Return True if the mark of an exchange from before the boundary changed, or if it was removed."""
+    """Return True if an exchange from before the boundary has another mark now, or had no page at that time."""
     now = page.header
     if not isinstance(old, PageRecord):
         return now.numbers[0] < boundary
@@ -265,7 +265,7 @@ def _mark_changed(page: PageRecord, old: PageRecord | Gone | None, boundary: int
 
 
 def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
-    """Restore the mark of a page, and its place if it had none; return its messages if they are back."""
+    """Restore the mark of a page, and its place in the tree; return its messages if they are in the conversation."""
     fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
     if old.is_cold:
         plan.change(page, **fields, pinned=False)
@@ -275,7 +275,7 @@ def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, .
 
 
 def _restore_removed_page(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
-    """Restore an earlier exchange with a removed page, and the folders above it; return its messages."""
+    """Restore the removed page of an earlier exchange, with the folders above it; return its messages."""
     if not old.header.numbers or old.header.numbers[0] >= boundary or _is_segment_removed(plan, old):
         return ()
     _restore_folder(plan, before, old)
@@ -322,7 +322,7 @@ def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None,
 
 
 def _is_segment_removed(plan: Plan, page: PageRecord) -> bool:
-    """Return whether a page was moved out of the conversation to a segment that was removed."""
+    """Return whether the segment of a page was removed, after the page was moved out of the conversation to it."""
     segment = plan.segment(segment_number(page.key))
     return segment is None or segment.gone
 
@@ -364,7 +364,7 @@ class Temporary:
                 raise InvalidOperation("This temporary block was already ended by the block around it.")
             try:
                 if self._engine.current().version > self._version + 1:
-                    self._transaction.check_unchanged()  # the block reads through to changes of others
+                    self._transaction.check_unchanged()  # reads in the block also see commits of other writers
                     plan = self._engine.begin(self._actor)
                     take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)

@@ -39,7 +39,7 @@ from quire.providers.plain_json import to_plain_json
 from quire.system.rules import check_bool, check_whole_number
 
 Answered = tuple[SentView | None, NoteRecord | None]
-"""What is stored about the view that a reply answers, and the tools that were sent with it if they are new."""
+"""The stored form of the view that a reply answers, and a note of the tools that were sent with it if they changed."""
 Answer = Callable[[State, int, Message, Any], Answered]
 """Returns an `Answered` for the state, the number of the new reply, the reply, and the view (None: the last one)."""
 _NOTHING: Answered = (None, None)
@@ -84,7 +84,7 @@ class Conversation:
         self,
         content: Any,
         *,
-        id: str | None = None,  # noqa: A002 - the name in the contract
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add a user message: text, or a list of parts in any provider's shape; return its message index.
@@ -99,7 +99,7 @@ class Conversation:
         tool_calls: Iterable[Any] | None = None,
         *,
         view: object | None = None,
-        id: str | None = None,  # noqa: A002 - the name in the contract
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add an assistant message, optionally with tool calls in any provider's shape; return its index.
@@ -118,7 +118,7 @@ class Conversation:
         call_id: str,
         content: Any,
         *,
-        id: str | None = None,  # noqa: A002 - the name in the contract
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
     ) -> int:
         """Add the result of a tool call, early or late; return its index. The same result again changes nothing.
@@ -139,7 +139,7 @@ class Conversation:
         message: Any,
         *,
         view: object | None = None,
-        id: str | None = None,  # noqa: A002 - the name in the contract
+        id: str | None = None,  # noqa: A002 - a name of the public API
         at: datetime | None = None,
         provider: Provider | None = None,
     ) -> int:
@@ -148,9 +148,9 @@ class Conversation:
         Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
         answers, if that is not the last one of this handle. A message with an `id` is added once: if a message in the
         conversation has the id already, its index is returned. Of several messages, the first has the id, and the
-        others `id.2`, `id.3` and so on. `at` is the time of messages that have none of their own; otherwise that is
-        the time of their arrival. With a `provider`, dicts are read in its form, and items of a new type are kept as
-        they are.
+        others `id.2`, `id.3` and so on. `at` is the time of messages that have none of their own; without it, they
+        have the time of their arrival. With a `provider`, dicts are read in its form, and items of an unknown type are
+        kept as they are.
         """
         with self._engine.clean_errors(message):
             messages = parse(message, provider)
@@ -198,7 +198,7 @@ class Conversation:
 
     # Reading
 
-    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - the name in the contract
+    def messages(self, all: bool = False) -> Messages:  # noqa: A002 - a name of the public API
         """Return the messages in the conversation, in order; with `all` every message by index, marked ones too."""
         return Messages(self._engine.read, everything=check_bool(all, "all"))
 
@@ -282,7 +282,7 @@ class Conversation:
         return self._engine.read(look)
 
     def mark_of(self, index: int) -> Mark:
-        """Return why a message is out of the conversation; `Mark.NONE` if it is in."""
+        """Return why a message is not in the conversation; `Mark.NONE` if it is in the conversation."""
         return self._engine.read(lambda state: state.mark_of(edits.number_of(state, index)))
 
     def is_modified(self, index: int) -> bool:
@@ -292,7 +292,7 @@ class Conversation:
     # Edits
 
     def insert(self, data: Any, at: int | None = None) -> Modification:
-        """Insert a message or several: at the end, or before message `at` (inside an exchange: after it)."""
+        """Insert messages at the end, or before message `at`; if `at` is inside an exchange, after that exchange."""
         with self._engine.clean_errors(data):
             messages = messages_of(data)
         return self._engine.run(self.actor, "insert", edits.insert, messages, at)
@@ -308,7 +308,7 @@ class Conversation:
         return self._engine.run(self.actor, "replace", edits.replace, indices, messages)
 
     def compress(self, indices: int | Iterable[int], summary: str | None = None) -> Modification:
-        """Replace messages by a summary, one for every run of neighbours. Without a text it is extracted from them."""
+        """Replace every run of neighbouring messages by a summary. Without `summary`, it is extracted from them."""
         return self._engine.run(self.actor, "compress", edits.compress, indices, summary)
 
     def modify(self, operations: Sequence[Mapping[str, Any]]) -> list[Modification]:
@@ -335,14 +335,14 @@ class Conversation:
     def cleanup(self, *, scrub: bool = False) -> Cleanup:
         """Destroy the messages that are not in the conversation and renumber the others.
 
-        Refused while a batch is open and in a temporary block. Nothing before it can be undone afterwards. The messages
-        leave the history and the search index too. Summaries and chapters that repeat their words stay, and so do
-        forks. With `scrub`, the store is rewritten without their bytes; otherwise the bytes stay in it until they are
-        overwritten.
+        It is refused while a batch or a temporary block is open. Nothing before it can be undone afterwards. The
+        messages leave the history and the search index too. Summaries and chapters that repeat their words stay, and
+        forks keep their copies. With `scrub`, the store is rewritten without their bytes; otherwise the bytes stay in
+        it until they are overwritten.
         """
         check_bool(scrub, "scrub")
         with self._engine.lock:
-            if self._engine.transactions:  # the end of the block restores pages of messages that left in it
+            if self._engine.transactions:  # the end of the block needs the pages that a cleanup would destroy
                 raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
             done = self._engine.run(self.actor, "cleanup", cleanup)
             return _scrub(self._engine.state, done, scrub)
@@ -445,7 +445,7 @@ class Conversation:
 
 @contextmanager
 def _name_place(place: str) -> Iterator[None]:
-    """Name the operation of a list in the errors of a block."""
+    """Add the place in the list, such as `operations[1]`, to the errors of a block."""
     try:
         yield
     except (InvalidOperation, NoSuchPage) as error:
@@ -454,7 +454,7 @@ def _name_place(place: str) -> Iterator[None]:
 
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
-    """Return the result of a cleanup with what remains in the store, after scrubbing it."""
+    """Scrub the store if asked to. Return the result of the cleanup with what remains in the store."""
     from quire.system.purge import drop_board, scrub_bytes, unscrubbed  # imported late: they are rarely needed
 
     storage = state.storage

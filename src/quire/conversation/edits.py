@@ -128,7 +128,7 @@ def entry_before(state: Reader, message: Message | int) -> int:
     index = message.index if isinstance(message, Message) else message
     seq = state.message(number_of(state, index)).seq
     first = index
-    while first and state.message(number_of(state, first - 1)).seq == seq:  # a cleanup destroys numbers
+    while first and state.message(number_of(state, first - 1)).seq == seq:  # by index: numbers can have gaps
         first -= 1
     if first != index:
         raise InvalidOperation(
@@ -192,7 +192,10 @@ def _check_editable(plan: Plan, page: PageRecord, doing: str) -> None:
 
 
 def _page_of_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
-    """Return the page on which a message of a tool exchange can be replaced by one with the same calls."""
+    """Return the page of a call or a result if the new message can replace it there; None otherwise.
+
+    The new message must have the same role, and the same calls or the same call id.
+    """
     if len(numbers) != 1 or len(messages) != 1:
         return None
     page = plan.page_of(numbers[0])
@@ -204,7 +207,7 @@ def _page_of_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message
 
 
 def _lone_result(messages: Sequence[Message]) -> Message | None:
-    """Return the first result without its call before it."""
+    """Return the first result without its call in an earlier message; None if there is none."""
     called: set[str | None] = set()
     for message in messages:
         if message.role == "tool" and message.tool_call_id not in called:
@@ -214,7 +217,7 @@ def _lone_result(messages: Sequence[Message]) -> Message | None:
 
 
 def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
-    """Return the pages as runs of neighbours in one folder."""
+    """Yield the pages in runs: the pages of a run are neighbours in one folder."""
     folders: dict[int | None, list[PageRecord]] = {}
     for page in pages:
         folders.setdefault(page.parent if not page.is_cold else ~page.key, []).append(page)

@@ -41,7 +41,7 @@ class Repairer:
         self._provider = provider
         self.findings: list[Finding] = []
         self.failure: Exception | None = None
-        """The error that the history itself raised instead of its next item."""
+        """The error that the iterable of the history raised; None if it raised none."""
         self._waiting: list[str] = []
         self._item = -1
 
@@ -83,7 +83,7 @@ class Repairer:
         return parse(take_time(value)[0] if isinstance(value, Mapping) else value, self._provider)
 
     def _follow(self, message: Message) -> None:
-        """Remember the calls without a result, for results without a call id."""
+        """Record the calls that wait for a result. A later result without a call id gets one of their ids."""
         if message.role in ("assistant", "user"):
             continues = message.role == "assistant" and message.origin == "responses"  # one item per call
             self._waiting = [*(self._waiting if continues else ()), *(call.id for call in message.tool_calls)]
@@ -180,7 +180,7 @@ CHUNK = 500
 class Importer:
     """One running import: it plans parts of the history and collects findings.
 
-    A part may be planned several times; it is kept once it is committed.
+    A part may be planned several times. Its counts and findings are kept after `confirm_part`.
     """
 
     def __init__(

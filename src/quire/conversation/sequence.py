@@ -98,7 +98,10 @@ def turns_of(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def date_messages(state: State, messages: Iterable[Message]) -> list[Message]:
-    """Return messages with their own times, or those of their arrival: of the entry, or of the page in a fork."""
+    """Return messages with `at`: their own time, or the time of their arrival.
+
+    The arrival is the time of the entry that added the message. A fork does not have older entries: it uses the page.
+    """
     times: dict[int, datetime | None] = {}
     numbering, dated = state.numbering(), []
     for message in messages:
@@ -156,7 +159,7 @@ def numbers_after(reader: Reader, index: int | None) -> Iterator[int]:
 
 
 def newest_numbers(reader: Reader) -> Iterator[int]:
-    """Yield the numbers of `numbers_in_place` from the last to the first; earlier ones are not read."""
+    """Yield the numbers of `numbers_in_place` from the last to the first. Pages are read only when needed."""
     for segment in reversed(_message_segments(reader)):
         for page in reader.newest_leaves(page_key(segment, 0)):
             yield from reversed(_numbers_of(page))

@@ -1,4 +1,4 @@
-"""Turns: one worker at a time works on a context. A turn that fails is taken back, and a repeated one adds nothing.
+"""Turns: one worker at a time works on a context. A failed turn is taken back; a repeated turn adds nothing twice.
 
 A turn has a lease (`quire.core.lease`). Its commits carry its number. A worker that takes over the lease of a dead one
 first commits to the context with its own number, so a late commit of the dead worker meets a conflict.
@@ -34,7 +34,7 @@ from quire.system.rules import check_bool
 from quire.system.undo import take_back
 
 TurnState = Literal["new", "unfinished", "finished"]
-"""Whether a key is new, or was used by a turn that did not finish, or by one that did."""
+"""The key is new, or an earlier turn with this key did not finish, or it finished."""
 
 MAX_ID = 400
 
@@ -55,7 +55,7 @@ class Turn:
         self.state: TurnState = "new"
 
     def number_in(self, state: State) -> int:
-        """Return the number of the turn for a commit; 0 for a commit from outside it. Raises `LeaseLost`."""
+        """Return the number of the turn; 0 if the commit is not part of this turn. Raises `LeaseLost`."""
         if not self.is_current:
             return 0
         self._lost = self._lost or self._lease.is_lost or state.head.turn > self._lease.number
@@ -90,7 +90,7 @@ class Turn:
         return f"{self.key}#{self.added + place + 1}"
 
     def skip_reply(self) -> Message | None:
-        """Skip what an earlier turn with this key added after the user's message; return the last of it."""
+        """Skip the messages that an earlier turn with this key added after the user's message; return the last one."""
         last = None
         with self._engine.lock:
             state = self._engine.current()
@@ -103,7 +103,7 @@ class Turn:
 
 
 def current_scope() -> object:
-    """Return what a turn belongs to: the task, or the thread."""
+    """Return the owner of a turn that begins now: the task, or else the thread."""
     return scope.get(None) or threading.get_ident()
 
 
@@ -194,7 +194,11 @@ def _revert_turns(engine: Engine, actor: str, turns: list[tuple[int, int]], *, f
 
 
 def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_only: bool) -> None:
-    """Plan to take back the entries of turns. With `fences` there is always something to commit."""
+    """Plan to take back the entries of turns.
+
+    With `fences`, the plan also writes a note, so that it is always committed: late commits of dead workers then
+    conflict with it.
+    """
     first = min((before for _, before in turns), default=plan.state.version)
     take_back(plan, first, {number for number, _ in turns}, messages_only=messages_only)
     if fences:
@@ -204,7 +208,7 @@ def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_
 def _state_of(engine: Engine, lease: Lease, key: str) -> tuple[TurnState, int]:
     """Return the state of a key, and how many messages its turn added.
 
-    A turn counts only while its messages are in the conversation.
+    An earlier turn counts only if its first message is still in the conversation, or if it added none.
     """
     if not key:
         return "new", 0

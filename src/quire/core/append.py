@@ -1,7 +1,7 @@
 """Append: commit a new page at the end of a folder, or a result of the newest exchange, without a plan.
 
-These are the most frequent commits by far. A plan gives the same records. It is needed if anything changes beside the
-page, the journal and the head.
+These are the most frequent commits by far. A plan gives the same records, but it is slower. A plan is needed if
+anything changes besides the page, the journal and the head.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ from quire.storage.base import BODY, CALL, MESSAGE, PAGE, Patch, Put, Write
 
 
 class FolderEnd(Struct, frozen=True, gc=False):
-    """The end of a folder: the rank, the key, the time, the entry and the author of the next page."""
+    """The end of a folder, with the values of the next page: its rank, key, time, entry and author."""
 
     folder: int
     rank: bytes
@@ -97,7 +97,7 @@ def append_message(engine: Engine, actor: str, operation: str, message: Message,
     ):
         return None
     number = state.next_message
-    index = state.message_index(number)  # before the commit: what was read with the head is still there
+    index = state.message_index(number)  # before the commit, because a commit drops the prefetched notes
     tokens = count_message_tokens(message, engine.count)
     header = exchange_header(message, number, tokens, end.author, end.now, end.seq)
     record = MessageRecord(end.key, end.seq, message, sent)

@@ -149,7 +149,7 @@ class Changes:
             )
 
     def _lay_out(self) -> None:
-        """Store new layouts. Delete those of segments in which a developer placed, showed or hid known pages."""
+        """Store new layouts. Delete a layout if a developer moved, showed or hid a page that it contains."""
         known = self._state.layouts()
         if known and not self._plan.is_deferred and not self._plan.lays_out:
             applied = (key for key, change in self.deferred.items() if change is None)
@@ -166,12 +166,15 @@ class Changes:
         self.layout_count = len({*known, *self.layouts}) - sum(layout is None for layout in self.layouts.values())
 
     def _changes_layout(self, key: int) -> bool:
-        """Return whether a layout cannot show a changed page: only its name and its texts may change."""
+        """Return whether a change of a page makes the layout wrong.
+
+        A change of the name or of the texts does not. A new state, a new place, or opening the page does.
+        """
         old, page = self._plan.stored_page(key), self._plan.page(key)
         if key in self.deferred or not (isinstance(old, PageRecord) and isinstance(page, PageRecord)):
             return True
         one, two = old.header, page.header
-        if replace(one, seq=two.seq, age=two.age) == two:  # it was opened
+        if replace(one, seq=two.seq, age=two.age) == two:  # only seq and age differ: the page was opened
             return True
         is_shown = (one.lifecycle, one.visibility, one.pinned) == (two.lifecycle, two.visibility, two.pinned)
         return not is_shown or _place_of(old) != _place_of(page)
@@ -263,7 +266,7 @@ def put_page(page: PageRecord, mark: bytes) -> Put:
 
 
 def add_pages(counts: Counts, keys: Iterable[int], segments: int) -> Counts:
-    """Return the counts after new pages with these keys, in a context with so many segments."""
+    """Return the counts after pages with these keys are added. `segments` is the number of segments."""
     pages = [*counts.pages, *[0] * (segments - len(counts.pages))]
     for key in keys:
         pages[segment_number(key)] += 1
@@ -285,7 +288,7 @@ def _place_of(page: PageRecord | Gone | None) -> tuple[int | None, bytes]:
 
 
 def _defer_page(plan: Plan, key: int, deferred: Mapping[int, DeferredChange]) -> DeferredChange | None:
-    """Return the deferred change of a page that a plan changes or opens; None if the known one still holds."""
+    """Return the deferred change of a page that a plan changes or opens; None if the stored one stays valid."""
     page, known = plan.page(key), deferred.get(key)
     opened, listed = b"", tuple[int, ...]()
     if key in plan.opened_pages and isinstance(page, PageRecord):
@@ -312,8 +315,8 @@ def _deferred_below(plan: Plan, folder: PageRecord, deferred: Mapping[int, Defer
 def _applied_keys(plan: Plan, known: Mapping[int, DeferredChange]) -> set[int]:
     """Return the keys of the deferred changes that a plan without deferral applies.
 
-    They are the pages that it changes, the pages that the view shows below a folder that it changes, and the folders
-    above all of these: without the folders, the view would not show them at all.
+    These are the keys of the pages that the plan changes, of the pages that the view shows below a changed folder, and
+    of the folders above all of these. Without the folders, the view would not show the pages.
     """
     folders = {key for key, page in plan.pages.items() if isinstance(page, Gone) or page.header.folder}
     found = plan.pages.keys() & known.keys()

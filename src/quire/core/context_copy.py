@@ -64,7 +64,7 @@ _SKIPPED: Final[dict[type[QuireError], str]] = {
     InvalidOperation: "refused",
     Conflict: "changed meanwhile",
 }
-"""Errors that skip one context and let the others be copied, worst first."""
+"""Errors that stop the copy of one context only, worst first, with a short reason for each."""
 
 
 class _Failure(NamedTuple):
@@ -116,7 +116,7 @@ def copy_contexts(
 
 
 def _names(source: Storage) -> Iterator[str]:
-    """Yield all contexts, also damaged and unfinished ones; a context with an interrupted removal is left out."""
+    """Yield the names of all contexts, also of damaged and unfinished ones. Interrupted removals are left out."""
     for name in list_contexts(source):
         try:
             head = source.head(name)
@@ -208,7 +208,7 @@ class _Copy:
                 f"The target holds an older copy of context {name}, {at}; the source is at {self.head.version}.",
                 Hint("migrate", arguments="replace=True", purpose="to copy it again"),
             )
-        if self.check:  # first, because the old copy may be the only readable one
+        if self.check:  # check the source first, because the old copy may be the only readable one
             try:
                 check_records(self.source, self.context, self.head)
             except Corrupt:
@@ -221,7 +221,7 @@ class _Copy:
         ours, theirs = (store.get(self.context, JOURNAL, existing.version) for store in (self.source, self.target))
         if ours is None or theirs is None or existing.version > self.head.version:
             return False
-        # the commit ids, because a purge rewrites the rest of an entry
+        # compare only the commit ids, because a purge rewrites the other fields of an entry
         commits = [decode_entry(record.key, record.value).commit for record in (ours, theirs)]
         return commits[0] == commits[1]
 

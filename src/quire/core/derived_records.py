@@ -35,9 +35,10 @@ class LayoutItem(Struct, frozen=True, array_like=True, gc=False):
 class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
     """How a segment outside the conversation is shown until the next fold; its key is the segment's number.
 
-    It is derived from the pages: entry `seq` decided it, undo never restores it, and a missing one is made again. Pages
-    with a number from `next` on are newer. `pages` and `archived` count the pages of the segment. A `gathered` segment
-    is shown in one line with others. `tokens` is the size of the segment in the view of that entry, `room` its budget.
+    It is derived from the pages: entry `seq` made it, undo never restores it, and a missing one is made again. Pages
+    with a number from `next` on are newer than the layout. `pages` and `archived` count the pages of the segment. A
+    `gathered` segment is shown in one line together with other segments. `tokens` is the size of the segment in the
+    view at entry `seq`, and `room` is its budget there.
     """
 
     seq: int
@@ -50,7 +51,7 @@ class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
     room: int = 0
 
     def shows(self, key: int) -> bool:
-        """Return whether a page is shown whole, or a folder with the pages in it, or whether the page is newer."""
+        """Return whether a page is shown in full (a folder: with its pages) or is newer than the layout."""
         if page_number(key) >= self.next:
             return True
         return any(item.key == key and item.form in (ItemForm.WHOLE, ItemForm.FOLDER) for item in self.items)
@@ -60,7 +61,8 @@ class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
     """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.
 
     `pages` counts the pages below them that are not archived, without folders, and `archived` the archived children.
-    `own` and `given` are the newest entries that changed an open page of an agent or of a developer among them.
+    `own` is the newest entry that changed an open page of an agent among them; `given` is the same for pages of a
+    developer.
     """
 
     rank: bytes

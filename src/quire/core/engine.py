@@ -60,7 +60,7 @@ _NOTHING = nullcontext()
 _MAX_TRIES = 20
 """The number of retries of a call. Each conflict means that another writer succeeded."""
 Clock = Callable[[], int]
-"""Returns the time in milliseconds since 1970. The journal's seq defines the order: a jump only changes shown times."""
+"""Returns the time in milliseconds since 1970. The seq defines the order: a jump only changes the times shown."""
 
 
 def system_clock() -> int:
@@ -69,24 +69,25 @@ def system_clock() -> int:
 
 
 class ActiveTurn(Protocol):
-    """The turn of a handle, as far as its commits need it. `state` says how far a turn with its key came before."""
+    """The turn of a handle, as its commits see it. `state` says how far an earlier turn with the same key came."""
 
     state: Literal["new", "unfinished", "finished"]
 
     def number_in(self, state: State) -> int:
-        """Return the number of the turn for a commit; 0 for one that is not of this turn. Raises `LeaseLost`."""
+        """Return the number of the turn; 0 if the commit is not part of this turn. Raises `LeaseLost`."""
 
     def check_lease(self, head: Head | None) -> None:
         """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
 
     def without_key(self) -> AbstractContextManager[None]:
-        """Return a block of the turn in which messages get no ids."""
+        """Return a `with` block in which the messages of this turn get no ids."""
 
 
 class Engine:
     """One open context: its state in memory, its lock, and its commits.
 
-    `ContextSystem`, `Conversation` and the other faces of a context share one engine, so one lock and one cache.
+    `ContextSystem`, `Conversation` and the other APIs of a context share one engine, so they share one lock and one
+    cache.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Engine:
             return look(self.current())
 
     def clean_errors(self, given: object = None) -> AbstractContextManager[None]:
-        """Remove what `redact` removes from the errors of a block, which reads `given`."""
+        """Return a block that removes secrets from its errors. `given` is the value that the block reads."""
         return _NOTHING if self.redaction is None else self.redaction.errors(given)
 
     def stream(self, items: Iterator[Item], to_result: Callable[[State, Item], T]) -> Iterator[T]:
@@ -196,7 +197,7 @@ class Engine:
         return self.state
 
     def refresh(self) -> bool:
-        """Load what other writers committed; return True if there was anything. `NoSuchContext` if it was deleted."""
+        """Load new commits of other writers; return True if there are any. Raises `NoSuchContext` after a deletion."""
         with self.lock:
             head = self.state.storage.head(self.state.context)
             before = (self.state.version, self.state.head_value)
@@ -223,7 +224,7 @@ class Engine:
         )
 
     def reload(self) -> None:
-        """Load the state again: records that it caches were erased."""
+        """Load the state again after records in its cache were erased."""
         with self.lock:
             self.state.load()
             self.epoch += 1
@@ -285,7 +286,10 @@ class Engine:
     def store(
         self, entry: EntryRecord, head: HeadRecord, writes: list[Write], mark: bytes, *applied: Any, **derived: Any
     ) -> None:
-        """Commit an entry with its writes and the head, then apply it to the state: see `State.apply` for the rest."""
+        """Commit an entry with its writes and the head, then apply it to the state.
+
+        `applied` and `derived` are the further arguments of `State.apply`.
+        """
         state = self.state
         seq = state.version + 1
         writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
@@ -299,10 +303,10 @@ class Engine:
             self._new_budget = 0
 
     def fork(self, plan: Plan, target: str, messages: int) -> None:
-        """Create another context from this one as the plan would leave it, with the first `messages` messages.
+        """Create another context with the state of this one after the plan, and with the first `messages` messages.
 
-        The journal of the fork starts with this entry; nothing before it can be undone there. This context does not
-        change.
+        The journal of the fork starts with the entry of the fork. Nothing before that entry can be undone there. This
+        context does not change.
         """
         state, old, commit_id = self.state, self.state.head, self.next_commit_id()
         lineage = (*old.lineage, Origin(bytes(state.mark), state.version, old.next_body))
@@ -346,7 +350,7 @@ class Engine:
         write: Callable[..., None],
         *given: Commit,
     ) -> None:
-        """Call `write` for a context. If it fails without an answer, look whether the last entry was committed."""
+        """Call `write` for a context. If it fails and the outcome is unknown, read whether the entry was committed."""
         try:
             write(context, *given)
         except Conflict:
@@ -426,7 +430,7 @@ class Transaction:
             engine._new_budget = 0
 
     def discard(self) -> None:
-        """Drop everything since it began, with the transactions inside it."""
+        """Drop all commits of this transaction and of the transactions inside it."""
         transactions = self._engine.transactions
         if self in transactions:
             del transactions[transactions.index(self) :]

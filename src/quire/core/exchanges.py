@@ -1,4 +1,4 @@
-"""Exchanges and the chapters above them: fields that are derived from messages, and chapters that lose messages.
+"""Exchanges and the chapters above them: derive header fields from messages, and update chapters that lose messages.
 
 The name and the summary of a chapter must not keep the words of messages that leave the conversation.
 """
@@ -93,7 +93,7 @@ def exchange_name(message: Message) -> str:
 
 
 def exchange_title(message: Message) -> str:
-    """Return the name of an exchange once it is folded: what it is about, in a few more words."""
+    """Return the name of a folded exchange. It is longer than `exchange_name` and says what the exchange is about."""
     words = message.text.strip()
     if words:
         return collapse_whitespace(make_title(words, _TITLE)) or message.role
@@ -125,9 +125,10 @@ def _first_words(text: str) -> str:
 
 
 def clear_stale_chapters(plan: Plan) -> None:
-    """Remove the words of messages that a plan removes or replaces from the folded lines above them.
+    """Clear the folded lines that contain words of messages which a plan removes or replaces.
 
-    A chapter is renamed after what it still holds and has no summary until the next fold. An empty chapter is removed.
+    A chapter gets the name of its first remaining page. It has no summary until the next fold. An empty chapter is
+    removed.
     """
     if plan.pages.keys() <= plan.new_keys:
         return
@@ -181,7 +182,7 @@ def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
     key = page.parent
     while key is not None:
         above = plan.page(key)
-        if not isinstance(above, PageRecord):  # the plan removes it: the chapters above its place have its words
+        if not isinstance(above, PageRecord):  # the plan removes it; the chapters above its old place have its words
             above = plan.stored_page(key)
         elif above.header.form is Form.CHAPTER and not (key in plan.pages and above.header.description):
             yield above
@@ -189,7 +190,7 @@ def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:
 
 
 def rename_chapter(plan: Plan, key: int) -> None:
-    """Rename a chapter after what it holds now and clear its summary; remove it if it is empty."""
+    """Give a chapter the name of its first page and clear its summary; remove the chapter if it is empty."""
     chapter = plan.page(key)
     if not isinstance(chapter, PageRecord):
         return

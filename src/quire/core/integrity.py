@@ -119,9 +119,9 @@ class RecordCheck:
         self._needed: dict[Family, dict[int, tuple[Family, int]]] = {PAGE: {}, BODY: {}, MESSAGE: {}, NOTE: {}}
         """The records that others refer to, with the record that refers to each."""
         self._seqs: dict[tuple[Family, int], int] = {}
-        """The entries that wrote the pages, segments and notes."""
+        """The seqs that the pages, segments and notes themselves have."""
         self._touched: dict[tuple[Family, int], int] = {}
-        """The last entries that changed them, according to the journal."""
+        """The last entries that changed these records, according to the journal."""
         self._pages: Counter[int] = Counter()
         self._children: dict[int, Tally] = {}
         self._pinned: set[int] = set()
@@ -287,7 +287,7 @@ class RecordCheck:
                 self._needed[NOTE].setdefault(touched.key, (JOURNAL, key))
 
     def _need_body(self, before: Record, entry: int) -> None:
-        """Note the text of a page's previous version. A purge removes it with the version."""
+        """Require the text of a previous version of a page. A purge removes the text together with the version."""
         page = self._decode(JOURNAL, entry, lambda: decode_page(before)) if before.value else None
         if isinstance(page, PageRecord) and page.header.body:
             self._needed[BODY].setdefault(page.header.body, (JOURNAL, entry))

@@ -25,9 +25,9 @@ from quire.errors import Busy, Conflict, QuireError, StorageClosed
 from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
 
 LEASE_SECONDS = 30.0
-"""A lease that was not renewed for so long has expired."""
+"""A lease expires if it is not renewed for this time."""
 _RENEWALS = 3
-"""A lease is renewed so many times before it would expire."""
+"""The number of renewals in the lifetime of a lease."""
 _PAUSES = (0.005, 0.1)
 """The shortest and the longest pause between two tries, in seconds."""
 
@@ -86,7 +86,7 @@ class Lease:
         self._lock = threading.Lock()
         self.is_lost = False
         self.takes_over = takes_over
-        """True if the worker before did not release the lease, or could not take back the turns of dead workers."""
+        """True if the previous worker did not release the lease, or did not take back the turns of dead workers."""
 
     @property
     def number(self) -> int:
@@ -110,11 +110,11 @@ class Lease:
         return next(((finished, added) for known, finished, added in turns if known == key), None)
 
     def settle(self) -> None:
-        """Store that nothing is owed any more."""
+        """Store that all turns in `owed` were taken back."""
         self._write(owed=())
 
     def renew(self) -> None:
-        """Extend the lease. If another worker has it, this one `is_lost`."""
+        """Extend the lease. If another worker holds it now, set `is_lost`."""
         with suppress(QuireError):  # a storage that fails now may work at the next renewal
             self._write(expires=_now() + int(LEASE_SECONDS * 1_000))
 
@@ -140,7 +140,7 @@ class Lease:
                 if found is None or record is None or _turn_of(record) != _turn_of(self._record):
                     self.is_lost = True
                     raise
-                self._version, self._record = found.version, record  # the answer to an earlier write was lost
+                self._version, self._record = found.version, record  # our last write succeeded, its reply was lost
                 self._commit(writes or [], fields)
 
     def _commit(self, writes: list[Write], fields: dict[str, object]) -> None:
@@ -163,7 +163,7 @@ def acquire(
 ) -> Lease:
     """Take the lease of a context. Wait up to `wait` seconds for its holder, then raise `Busy`.
 
-    `before` reads the head of the context, and `turn_of` returns the highest number of a turn in it.
+    `before` reads the head of the context. `turn_of` returns the highest turn number in that head.
     """
     name = companion_of(context)
     deadline = time.monotonic() + wait
@@ -204,19 +204,19 @@ def acquire(
 
 
 def _turn_of(lease: LeaseRecord) -> tuple[int, str, int]:
-    """Return what identifies the turn of a lease. Numbers begin again if a context is deleted."""
+    """Return the fields that identify a turn. The number alone is not unique: it restarts if a context is deleted."""
     return lease.number, lease.holder, lease.since
 
 
 def _owed_after(lease: LeaseRecord | None) -> tuple[Owed, ...]:
-    """Return the turns that the next holder must take back: those owed, and the one of this lease if it is open."""
+    """Return the turns that the next holder must take back: `lease.owed`, and the turn of this lease if it is open."""
     if lease is None:
         return ()
     return lease.owed if lease.keep or lease.released else (*lease.owed, Owed(lease.number, lease.before))
 
 
 def _left_open(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:
-    """Return the write that stores that the turn of a dead worker did not finish, if its messages are kept."""
+    """Return the write that marks the turn of a dead worker as unfinished, if the turn has a key and `keep`."""
     if lease is None or lease.released or not lease.keep or not lease.key:
         return []
     known = storage.get(name, NOTE, _hash(lease.key))
@@ -232,9 +232,9 @@ def _busy(context: str, lease: LeaseRecord) -> Busy:
 
 
 def identify_process() -> str:
-    """Return what identifies this process: the machine since its start, the namespace of ids, and the id.
+    """Return a text that identifies this process: the boot id of the machine, the pid namespace, the pid and its start.
 
-    Return "" on a system that does not tell; there a lease of a dead process ends when it expires.
+    Return "" on a system without these values. There, the lease of a dead process ends only when it expires.
     """
     pid = os.getpid()
     return f"{_machine()} {pid} {_start_time(pid)}" if _machine() else ""
@@ -264,7 +264,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Return when a process began, "-" if it has ended and waits for its parent, "" if that is unknown."""
+    """Return the start time of a process; "-" if it is a zombie, "" if the time is unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

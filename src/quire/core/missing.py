@@ -1,4 +1,4 @@
-"""Missing records: find out whether a record is missing that the head counts, and name it; or that a state is outdated.
+"""Missing records: compare records with the counts in the head, name a missing record, and detect an outdated state.
 
 The head has the number of pages, pins, notes, layouts and deferred changes; a tally is the number of children of a
 folder; messages and journal entries are numbered without gaps. A reader compares what it read with these numbers. Only
@@ -104,7 +104,7 @@ def count_records(state: Counted) -> Counts:
 
 
 def sum_folder(state: Counted, key: int, tally: Tally) -> Tally:
-    """Return the tally of a folder that an older quire wrote, with the sum of the orders, if its count is right."""
+    """Return the tally of a folder from an older quire, with the sum of the orders added if the count is correct."""
     found = Tally(*state.near.sum_members(state.context, PAGE, key)) if isinstance(state.near, SupportsCount) else tally
     return found if found.children == tally.children else tally
 
@@ -112,21 +112,21 @@ def sum_folder(state: Counted, key: int, tally: Tally) -> Tally:
 def check_folder(state: Counted, key: int) -> None:
     """Raise `Corrupt` if a child of a folder is missing or not in its place.
 
-    A storage that cannot count does not lose single records.
+    A storage without `SupportsCount` is not checked: it cannot lose single records.
     """
     storage = state.near
     if isinstance(storage, SupportsCount):
         count, orders = storage.sum_members(state.context, PAGE, key)
         tally = state.tally(key)
         if tally.orders not in (0, orders) and not state.outdated_error():
-            for _ in state.members(key):  # names the page
+            for _ in state.members(key):  # raises an error that names the page, if one is damaged
                 pass
             raise _corrupt(state, f"tally record {key} is wrong: the places below {state.index(key)!r}.", _REPAIR)
         check_children(state, key, count, tally.children)
 
 
 def check_children(state: Counted, folder: int, count: int, counted: int | None = None) -> None:
-    """Raise `Corrupt` if a folder does not have `count` children (-1: one or more). It remembers a right count."""
+    """Raise `Corrupt` if the found `count` of children (-1: one or more) is not the stored one. Cache a right count."""
     if counted is None:
         counted = state.child_counts.get(folder)
     if counted is None:
@@ -167,7 +167,7 @@ def check_root(state: Counted, folder: int) -> None:
 
 
 def check_segment(state: Counted, number: int, key: int | None = None) -> None:
-    """Raise `Corrupt` if a page record of a segment is missing; `key` is one that was not found."""
+    """Raise `Corrupt` if a page record of a segment is missing. `key` is a page that was not found, for the error."""
     counts = state.head.counts
     if counts is None or number in state.whole_segments or number >= len(counts.pages):
         return
@@ -204,7 +204,7 @@ def require_pinned(state: Counted, key: int) -> PageRecord:
 
 
 def _lost_pages(state: Counted, number: int) -> list[str]:
-    """Return the indices of a segment that the journal names and that have no record, at most a few."""
+    """Return the indices of the first five pages of a segment that the journal names and that have no record."""
     lost: list[str] = []
     seen: set[int] = set()
     for record in state.storage.scan(state.context, JOURNAL):
@@ -222,7 +222,7 @@ def _lost_pages(state: Counted, number: int) -> list[str]:
 
 
 def check_pins(state: Counted, found: set[int]) -> set[int]:
-    """Raise `Corrupt` if a pinned page is not in the list of pins."""
+    """Return the list of pins. Raise `Corrupt` if a pinned page is not in it."""
     for record in state.storage.scan(state.context, PAGE):
         page = decode_page(record, state.mark)
         is_pinned = isinstance(page, PageRecord) and page.header.pinned
@@ -232,7 +232,7 @@ def check_pins(state: Counted, found: set[int]) -> set[int]:
 
 
 def check_number(state: Counted, family: Family, found: int, counted: int) -> None:
-    """Raise `Corrupt` because a family has fewer records than the head counts."""
+    """Raise `Corrupt`: a family has fewer records than the head counts. Do nothing if the state is outdated."""
     if not state.outdated_error():
         hints = (_REPAIR,) if family == "layout" else ()
         raise _corrupt(state, f"{family} record is missing: there are {found} of {counted}.", *hints)

@@ -65,7 +65,7 @@ class Plan(Reader):
     created: int | None = None
     """The time at which the whole context was created, if a document gives one."""
     lays_out = False
-    """True if no other layout changes. Otherwise a commit deletes the layouts that cannot show its changes."""
+    """True if this plan makes the layouts itself. Otherwise its commit deletes the layouts that its changes break."""
     omits_previous = False
     """True if the journal entry does not store the previous versions of pages."""
     is_deferred = False
@@ -83,7 +83,7 @@ class Plan(Reader):
         self.actor = actor
         self.now = now
         self.moment = now
-        """The time of what is planned: now, or the time of a message that has its own."""
+        """The time for planned pages: now, or the own time of the message that is being added."""
         self.seq = state.version + 1
         self.bodies: dict[int, str] = {}
         self.messages: dict[int, MessageRecord] = {}
@@ -178,7 +178,7 @@ class Plan(Reader):
             )
         if here and reverse and after is None:
             newest, count = self.stored_folder(folder).last or b"", 0
-            for rank, _, page in here:  # these come after all stored ones, which are not read for them
+            for rank, _, page in here:  # planned pages after all stored pages: no stored page is read for them
                 if rank <= newest:
                     break
                 yield page
@@ -235,7 +235,7 @@ class Plan(Reader):
         return self.state.numbering().ending_at(self.next_message)
 
     def waiting_exchange(self) -> int | None:
-        """Return the key of the exchange that waits for results, as far as arrivals are concerned."""
+        """Return the key of the exchange that waits for results. Only `wait_for` changes it within a plan."""
         return self._waiting if self._waiting_is_set else self.state.waiting_exchange()
 
     def wait_for(self, page: int | None) -> None:
@@ -247,7 +247,7 @@ class Plan(Reader):
         found = self.calls.get(key)
         return self.state.callers(key) if found is None else found
 
-    # What comes in
+    # Redaction of new values
 
     def redact(self, text: T) -> T:
         """Return a text without what `redact` removes."""
@@ -276,9 +276,10 @@ class Plan(Reader):
             self.messages[number] = replace(record, sent=sent)
 
     def erase_tails(self, pages: Collection[int], numbers: Container[int]) -> None:
-        """Remove the texts that views showed of these pages from the messages with these numbers.
+        """Remove the stored view texts that show these pages from the messages with these numbers.
 
-        A fork that reads a message from its origin does not change it: the origin does that for both.
+        Messages keep the texts at the end of the view that they answer. A message that a fork shares with its origin is
+        one record: the context that owns the record changes it for both.
         """
         for number, record in self.state.message_records(0, self.state.next_message):
             left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
@@ -293,7 +294,7 @@ class Plan(Reader):
         self._find_by(message_id_key(message_id), record.page)
 
     def add_caller(self, call: ToolCall, page: int) -> None:
-        """Make an exchange findable by a call that it makes: by its id, and by the spellings that a provider gets."""
+        """Make an exchange findable by one of its calls: by the id, and by the spellings for a provider."""
         for key in call_keys(call):
             self._find_by(key, page)
 
@@ -438,7 +439,7 @@ class Plan(Reader):
         return rank
 
     def rank_before(self, folder: int, sibling: int) -> bytes:
-        """Return the rank directly before a child of the folder, after cold pages that would return before it."""
+        """Return a rank directly before a child of the folder, and after the cold pages that would return before it."""
         for _ in range(2):
             high = self.require_referenced(sibling, folder)
             low = next(self._all_members(folder, after=slot_of(high), reverse=True), None)
@@ -466,7 +467,7 @@ class Plan(Reader):
         return merge(*both, key=slot_of, reverse=reverse)
 
     def _spread(self, folder: int, around: PageRecord) -> None:
-        """Give the crowded children around a place fresh ranks in the same order; all others keep theirs."""
+        """Give the children with long ranks around a place new ranks in the same order; other children keep theirs."""
         crowd: deque[PageRecord] = deque()
         low: bytes | None = None
         for page in self._all_members(folder, after=slot_of(around), reverse=True):
@@ -506,7 +507,7 @@ class Plan(Reader):
             insort(self._groups.setdefault((page.parent, page.is_cold), []), (page.rank, key, page))
 
     def _with_line_tokens(self, record: PageRecord, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields with the tokens of a folded page's line, if they change the text of that line."""
+        """Return the fields. If they change the line of a folded page, add the new number of tokens of that line."""
         if "line_tokens" in fields or fields.keys().isdisjoint(("name", "description", "tokens")):
             return fields
         line = page_line(self.index(record.key), replace(record.header, **fields))
@@ -522,7 +523,7 @@ class Plan(Reader):
 
 
 def with_caller(callers: tuple[int, ...], page: int) -> tuple[int, ...]:
-    """Return the exchanges that are found by a key, with a new one."""
+    """Return `callers` with `page` as the newest one, at most `MAX_CALLERS`."""
     return (*(other for other in callers if other != page), page)[-MAX_CALLERS:] if callers else (page,)
 
 

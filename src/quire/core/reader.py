@@ -1,4 +1,4 @@
-"""Reader: what can be derived from pages, segments and messages, for any source of them.
+"""Reader: queries on pages, segments and messages that work for every source of these records.
 
 `State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
 `FolderRows` and `PageCache` keep in memory what a state has read.
@@ -86,7 +86,7 @@ class FolderRows:
         self._rows.clear()
 
     def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
-        """Update the rows in which a commit changed pages. All children of a new folder are among these pages."""
+        """Update the rows after a commit that changed `pages`. All children of a new folder are among these pages."""
         if len(pages) == 1 and self._follow_last(version, next(iter(pages.values()))):  # the usual case
             return
         changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
@@ -101,9 +101,9 @@ class FolderRows:
                 self.keep(folder, sorted([*left, *found], key=slot_of))
 
     def _follow_last(self, version: int, page: "PageRecord | Gone") -> bool:
-        """Follow the change of one page if it is new at the end of a row, or the last one; return whether it is.
+        """Update the row of one changed page if the page is appended to the row or is its last page.
 
-        A new page of a folder without a row changes nothing here.
+        Return False if the rows need a full update. A new page of a folder without a row needs none.
         """
         if not isinstance(page, PageRecord) or page.parent is None or page.is_cold:
             return False
@@ -127,7 +127,7 @@ Gap = tuple[int, int]
 class Numbering:
     """The mapping between message numbers and message indices.
 
-    The number of a message never changes. Its index is its position among the numbers that a cleanup left.
+    The number of a message never changes. Its index is its position among the messages that no cleanup destroyed.
     """
 
     def __init__(self, gaps: Sequence[Gap] = (), end: int = 0) -> None:
@@ -193,7 +193,7 @@ def merge_gaps(gaps: Sequence[Gap], gone: Sequence[int]) -> tuple[Gap, ...]:
 class Reader:
     """The pages, segments and messages of one context, read from another reader.
 
-    A subclass changes some of the answers. `State` gives all of them itself.
+    A subclass overrides some of the methods. `State` overrides all that read records.
     """
 
     removal_hints: tuple[Hint, ...] = (Hint("undo", arguments="entry", purpose="with the entry that removed it"),)
@@ -222,7 +222,7 @@ class Reader:
         return self._reader.page(key)
 
     def current_page(self, key: int) -> PageRecord | Gone | None:
-        """Return a page as it is now, also for a reader that shows its state before a deferred change."""
+        """Return a page with its deferred change applied, even if this reader shows the page without it."""
         return self.page(key)
 
     def members(
@@ -267,7 +267,7 @@ class Reader:
     def is_hidden(self, page: PageRecord) -> bool:
         """Return whether a page outside the conversation was hidden on purpose.
 
-        Version 0.1.0 stored what the renderer hid in the same way: it counts as layout.
+        Version 0.1.0 stored pages that the renderer hid in the same way. Such pages do not count as hidden.
         """
         return self._reader.is_hidden(page)
 
@@ -427,12 +427,12 @@ class Reader:
         return found.batches if found else ()
 
     def page_of(self, number: int) -> PageRecord | None:
-        """Return the page of a message, marked or not; None if that page was removed."""
+        """Return the page of a message, even if the page is marked; None if the page was removed."""
         found = self.page(self.current_key(self.message(number).page))
         return found if isinstance(found, PageRecord) else None
 
     def mark_of(self, number: int) -> Mark:
-        """Return why a message is out of the conversation; `NONE` if it is in."""
+        """Return why a message is not in the conversation; `NONE` if it is in the conversation."""
         page = self.page_of(number)
         if page is None:
             return Mark.REMOVED

@@ -32,7 +32,7 @@ COLD_GROUP: Final = 1 << KEY_BITS
 _SEAL: Final = 4
 _FOREIGN: Final = "it belongs to another context"
 _MARKED: Final = 0x5EA1ED
-"""Changes the checksum of a record with a mark."""
+"""Is mixed into the checksum of a record with a mark, to distinguish it from a record without one."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ V = TypeVar("V", covariant=True)
 
 
 class ContextMark(bytes):
-    """Four bytes in every record of a context: contexts of one store use the same keys.
+    """Four bytes in every record that identify its context, because all contexts of a store use the same keys.
 
-    `origins` are the contexts that a fork comes from. It has their records from before the fork.
+    `origins` are the contexts that a fork comes from. A fork also reads the records that they wrote before the fork.
     """
 
     origins: tuple["Origin", ...] = ()
@@ -212,7 +212,7 @@ class Tally(Struct, frozen=True, gc=False):
 
 
 class Origin(Struct, frozen=True, array_like=True, gc=False):
-    """A context that a fork comes from: its mark, its last entry before the fork, and its next body at that moment."""
+    """A context that a fork comes from: its mark, and its last entry and next body key at the time of the fork."""
 
     mark: bytes
     seq: int
@@ -255,7 +255,7 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     lineage: tuple[Origin, ...] = ()
 
     def belongs_to(self, context: str, version: int) -> bool:
-        """Return whether this is the head of a context at a version, as far as it is known."""
+        """Return whether this is the head of a context at a version; True if the head has no stamp."""
         return self.stamp in (0, head_stamp(context, version))
 
 
@@ -279,12 +279,13 @@ class TailText(Struct, frozen=True, array_like=True, gc=False):
 
 
 class SentView(Struct, frozen=True, array_like=True, gc=False):
-    """The view that a reply answers: the `tail` that was new in it and, for a reply with thinking, what it is bound to.
+    """The view that a reply answers. `tail` has the texts that were new at its end.
 
-    `digest` is the digest of all messages that were sent before the reply, without thinking. `frame` is the digest of
-    the tools and of options that change what is sent. `previous` is the number of the last message that was sent with
-    its thinking, -1 if there was none. `behind` is the number of entries from the one that the view shows to that of
-    the reply, 0 if the view is not known. `tokens` are those of the view, `reserved` those that it kept free.
+    Some models accept the thinking of a reply only after the same messages. So a reply with thinking has more fields:
+    `digest` is the digest of all messages that were sent before the reply, without thinking; `frame` is the digest of
+    the tools and of options that change what is sent; `previous` is the number of the last message that was sent with
+    its thinking, or -1. `behind` is the seq of the reply minus the seq of the view, 0 if the view is not known.
+    `tokens` is the size of the view. `reserved` is the number of tokens that it kept free.
     """
 
     tail: tuple[TailText, ...] = ()
@@ -302,7 +303,7 @@ class SentView(Struct, frozen=True, array_like=True, gc=False):
 
 
 class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
-    """A message with the page and the entry that received it. A reply has the view that it answers. Written once.
+    """A message, its page, and the entry that added it. A reply has the view that it answers.
 
     `ids` are the ids that a program gave it, so that it is not added twice.
     """
@@ -347,30 +348,26 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
     tools: tuple[tuple[str, int], ...] = ()
 
 
-BATCHES: Final = 0
-GAPS: Final = 1
-KEY: Final = 2
-UNDONE_FOLD: Final = 3
-USAGE: Final = 4
-PURGED: Final = 5
-WINDOW_LINES: Final = 6
-LAST_FOLD: Final = 7
-ORIGINS: Final = 8
-LAST_TURN: Final = 9
-SENT_TOOLS: Final = 10
-AGENTS: Final = 1 << 16
-CHECKPOINTS: Final = 1 << 32
-"""Keys of notes: open batches, gaps in the numbering, the context's key, an undone fold, what models bill, the purged
-messages, the last windows that a fold shows as lines, the last fold, the identities of the contexts that a fork comes
-from (the oldest first), the last turn, the names and tokens of the tools that were sent with the last answered view,
-what agents have added (by their number among the actors), checkpoints (by seq).
-"""
+# The keys of notes
+BATCHES: Final = 0  # the open batches
+GAPS: Final = 1  # the numbers of messages that a cleanup destroyed
+KEY: Final = 2  # the key of the context, which marks lines that quire wrote
+UNDONE_FOLD: Final = 3  # whether the last fold was undone
+USAGE: Final = 4  # the tokens that models bill, compared with the counted tokens
+PURGED: Final = 5  # the numbers of purged messages
+WINDOW_LINES: Final = 6  # the last windows that a fold shows as lines
+LAST_FOLD: Final = 7  # the last fold
+ORIGINS: Final = 8  # the identities of the contexts that a fork comes from, the oldest first
+LAST_TURN: Final = 9  # the last turn
+SENT_TOOLS: Final = 10  # the names and tokens of the tools that were sent with the last answered view
+AGENTS: Final = 1 << 16  # from here on: what agents have added, by their number among the actors
+CHECKPOINTS: Final = 1 << 32  # from here on: the checkpoints, by seq
 RENDERER: Final = "renderer"
 """The actor of folds."""
 
 
 def origins_of(head: HeadRecord, note: NoteRecord | None) -> tuple[bytes, ...]:
-    """Return the identities of the contexts that a fork comes from. Of an older fork, only the first one is known."""
+    """Return the identities of the contexts that a fork comes from; only the first if an older quire made the fork."""
     return note.origins if note is not None else (head.family,) if head.family else ()
 
 
@@ -382,9 +379,9 @@ def is_undone(key: int) -> bool:
 class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     """A page that an agent changed since the last fold; the view shows its old version until the next fold.
 
-    `before` is its old header (None: the page is new), followed by its old place. If the agent opened the page,
-    `opened` is its header at that moment: it is shown after the messages below `number`, by entry `seq`. For a folder,
-    `listed` are the pages below it with deferred changes at that moment.
+    `before` is its old header (None: the page is new); `group` and `order` are its old place. If the agent opened the
+    page with entry `seq`, `opened` is its header at that moment. The opened page is shown after the messages with a
+    number below `number`. For a folder, `listed` are the pages below it that had deferred changes at that moment.
     """
 
     seq: int
@@ -583,7 +580,7 @@ MAX_CALLERS: Final = 64
 
 
 def call_keys(call: ToolCall) -> list[int]:
-    """Return the keys of an exchange with this call: by its id, and by the spellings that a provider gets."""
+    """Return the keys by which the exchange with this call is found: its id, and the spellings for a provider."""
     spelled = spell_name(call.name)
     texts = dict.fromkeys((call.id, spell_id(call.id), *([spelled] if spelled != call.name else [])))
     return list(map(call_key, texts))

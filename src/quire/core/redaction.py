@@ -24,7 +24,7 @@ Redact = Callable[[str], str]
 T = TypeVar("T")
 _FIXED = frozenset({"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "file_id", "type", "role", "kind"})
 _FIXED |= {"format", "detail", "media_type", "mime_type", "signature", "encrypted_content", "thought_signature"}
-"""The fields of messages that are never changed. In arguments of calls every field is."""
+"""The fields of messages that redaction never changes. In the arguments of a call, it applies to every field."""
 _JSON_FIELDS = frozenset({"arguments", "part", "item"})
 _FREE_FIELDS = frozenset({"input", "meta"})
 _SIGNS = ("signature", "encrypted_content", "thought_signature")
@@ -51,7 +51,7 @@ class Redaction:
     def json_text(self, text: str, *, compact: bool = False) -> str:
         """Return JSON text without the secrets in its texts; text that is not JSON as plain text.
 
-        With `compact` it is written again in any case, so that it does not depend on how it was written.
+        With `compact`, the JSON is always written again, so that the result does not depend on its spaces.
         """
         try:
             value = json.loads(text)
@@ -61,7 +61,7 @@ class Redaction:
         return text if clean == value and not compact else dumps(clean)
 
     def value(self, value: Any, *, free: bool = False) -> Any:
-        """Return a JSON value without secrets. With `free` it is no part of a message, so that every text counts."""
+        """Return a JSON value without secrets. With `free`, no field is exempt: the value is not part of a message."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list | tuple):
@@ -75,7 +75,7 @@ class Redaction:
         return {name: self._field(name, inner, value) for name, inner in value.items()}
 
     def message(self, message: Message) -> Message:
-        """Return a message without secrets. Its original is changed in the same way."""
+        """Return a message without secrets, also in the original that it keeps (`Message.raw`)."""
         content = message.content
         changes: dict[str, Any] = {
             "content": self.text(content) if isinstance(content, str) else self.value(content),
@@ -94,7 +94,7 @@ class Redaction:
 
     @contextmanager
     def errors(self, given: object = None) -> Iterator[None]:
-        """Remove secrets from the errors of a block. If `given` has any, its errors do not quote it."""
+        """Remove secrets from the errors of a block. If `given` contains a secret, the error does not quote it."""
         try:
             yield
         except QuireError as error:
@@ -210,11 +210,11 @@ _VALUE = re.compile(rf"[:=]\s{{0,3}}[\\\"']{{0,4}}{_HAS_DIGIT}{_HAS_LETTER}[A-Za
 _NAME = re.compile(rf"(?i){_FIELD}[\\\"']{{0,4}}\s{{0,3}}\Z")
 _LONGEST_NAME = 32
 _LEAD = re.compile(r"(?i:Bearer )|://[^:]*:|[:=]\s{0,3}[\\\"']{0,4}")
-"""What stays of a match: the word before it, the user in a URL, or what separates a name and a value."""
+"""The start of a match that stays in the text: `Bearer `, the user in a URL, or the sign before a value."""
 
 
 def redact_secrets(text: str) -> str:
-    """Return the text with `[redacted API key]` and the like in place of each secret.
+    """Return the text with a label such as `[redacted API key]` in place of each secret.
 
     It finds private keys in PEM, keys and tokens with a known prefix (OpenAI, Anthropic, AWS, Google, GitHub, GitLab,
     Slack, Stripe, Hugging Face, npm, PyPI and others), JSON web tokens, `Bearer` tokens, long values of fields such as

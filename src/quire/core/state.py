@@ -72,7 +72,7 @@ _UNKNOWN = -1
 _LOG_LENGTH = 256
 _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
-"""Returned for the number of a purged message: numbers never shift."""
+"""Replaces a purged message, because the numbers of other messages do not change."""
 _NONE: Mapping[int, Any] = MappingProxyType({})
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
@@ -99,7 +99,7 @@ class State(Reader):
         """Continue with another storage that holds this state, such as the one below an overlay."""
         self.storage = storage
         self.near: StorageReader = storage
-        """Small records are read from here: what the storage read together with the head, else the storage."""
+        """The reader for small records: the records that were prefetched with the head, or else the storage."""
         self._prefetch = getattr(storage, "prefetch", None)  # quicker than `isinstance` with `SupportsPrefetch`
 
     def load(self) -> None:
@@ -370,7 +370,7 @@ class State(Reader):
             folder = self._folders.get(page.parent or 0)
             newest = folder is not None and folder.last == page.rank and page.header.born == version
             self._waiting = page.key if newest and page_number(page.parent or 0) == 0 else _UNKNOWN
-        elif page.header.born == version and self._waiting is not None:  # it can be behind the open exchange
+        elif page.header.born == version and self._waiting is not None:  # it may come after the open exchange
             self._waiting = _UNKNOWN
 
     def message_records(self, start: int, stop: int) -> Iterator[tuple[int, MessageRecord]]:
@@ -542,7 +542,7 @@ class State(Reader):
         self._deferred = known
 
     def pages_changed_since(self, version: int) -> list[int] | None:
-        """Return the keys of the pages changed after a version; None if this handle does not remember."""
+        """Return the keys of the pages changed after a version; None if the log does not go back so far."""
         if version == self.version:
             return []
         found: list[int] = []
@@ -587,7 +587,10 @@ class State(Reader):
             raise self._decode_error(error, str(error)) from error
 
     def _decode_error(self, error: Corrupt, text: str) -> QuireError:
-        """Return the error for a record. A record of another context is no damage if this context was created again."""
+        """Return the error for a record that cannot be decoded.
+
+        A record of another context is not damage if this context was deleted and created again.
+        """
         return self.damage_error(text) if isinstance(error, ForeignRecord) else self._corrupt(text)
 
     def _corrupt(self, text: str) -> Corrupt:

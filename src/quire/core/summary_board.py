@@ -1,7 +1,7 @@
 """Summary board: which folded pages of a context wait for a model's summary, who asks for it, and what came back.
 
-The board is a small companion context in the same storage, like a lease. So a worker stores a summary whatever happened
-to the handle that asked for it, and its commits do not conflict with those of the context. A page is on the board by
+The board is a small companion context in the same storage, like a lease. So a worker can store a summary even if the
+handle that requested it is closed, and its commits do not conflict with commits to the context. A page on the board has
 its key and the digest of its state. A worker claims a page before it asks the model; a claim expires.
 """
 
@@ -24,17 +24,18 @@ from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storag
 
 BOARDS: Final = f"{RESERVED}summaries."
 CLAIM_SECONDS = 600.0
-"""A claim of so many seconds has expired. A claim of a process of this machine ends with the process."""
+"""A claim expires after so many seconds. A claim of a process on this machine also ends with the process."""
 _DELAY = 60.0
 _MAX_TRIES = 10
-"""A summary that failed is asked for again after a minute, after two, after four, and so on, so many times."""
+"""A failed summary is requested again after one minute, then two, then four, and so on, at most so many times."""
 _CONFLICTS = 50
 
 
 class SummaryRecord(Struct, frozen=True, array_like=True, gc=False):
     """A page on the board: the digest of its state, the most tokens of its summary, and the summary when it came.
 
-    `claimant` is the worker that asks for it, in `process`; `expires` is the time in milliseconds when another one may.
+    `claimant` is the worker that asks for it, in `process`. `expires` is the time in milliseconds after which another
+    worker may claim it.
     """
 
     version: bytes
@@ -112,13 +113,13 @@ class SummaryBoard:
         return claimed
 
     def store(self, key: int, version: bytes, summary: str | None) -> bool:
-        """Store the summary of a page, or remove the page without one. Return False if it left the board."""
+        """Store the summary of a page; without a summary, remove the page. Return False if the claim was lost."""
         return self._finish(
             key, version, lambda found: replace(_unclaimed(found), summary=summary) if summary else None
         )
 
     def put_off(self, key: int, version: bytes) -> bool:
-        """Give a claim back after a failure. The page waits for a while."""
+        """Give a claim back after a failure. The page is free again after a pause; after the last try it is removed."""
 
         def give_back(found: SummaryRecord) -> SummaryRecord | None:
             pause = int(_DELAY * 1_000) << found.tries
@@ -168,7 +169,7 @@ class SummaryBoard:
                 Delete(NOTE, key) if record is None else Put(NOTE, key, msgspec.msgpack.encode(record))
                 for key, record in changes.items()
             ]
-            if head is not None and not before:  # of an earlier context of this name
+            if head is not None and not before:  # remove the records of an earlier context of this name
                 writes[:0] = [Delete(NOTE, old.key) for old in self.storage.scan(self._name, NOTE)]
             pending = sum(not record.summary for record in after.values())
             value = msgspec.msgpack.encode(_BoardHead(self._context, self._identity, pending))

@@ -1,6 +1,7 @@
 """Databases of sessions: the OpenAI Agents SDK and LangGraph, in SQLite or PostgreSQL. They are only read.
 
-SQLite files are read with `sqlite3`, as these tools do: a second SQLite library in the process would end its locks.
+SQLite files are read with `sqlite3`, as these tools do. If another SQLite library in the same process opened and closed
+such a file, the system would release the locks that `sqlite3` holds on it.
 
 | tables                                          | source                                                      |
 |-------------------------------------------------|-------------------------------------------------------------|
@@ -9,8 +10,8 @@ SQLite files are read with `sqlite3`, as these tools do: a second SQLite library
 | `checkpoints` with `checkpoint_blobs`           | LangGraph's PostgreSQL saver                                |
 
 Checkpoints are decoded without running stored code. A value is msgpack with extension types that name a Python class
-and its arguments, or JSON. Only the message classes of LangChain are read; nothing is imported or called. Another
-object in the list of messages is refused by its name.
+and its arguments, or JSON. Only the message classes of LangChain are read; nothing is imported or called. Any other
+object in the list of messages is refused; the error names its class.
 """
 
 import json
@@ -38,7 +39,7 @@ _AGENTS = {"agent_sessions", "agent_messages"}
 
 
 def read_database(source: str) -> Found:
-    """Return the conversations of a database and its other records. Raises `InvalidValue` if it has none to read."""
+    """Return the conversations of a database and its skipped records. Raises `InvalidValue` for an unknown database."""
     with _open(source) as (rows, tables):
         if tables >= _AGENTS:
             return _read_agents(rows)

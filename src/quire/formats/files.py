@@ -41,7 +41,10 @@ FileKind = Literal["messages", "export", "document"]
 
 
 class _Piece(NamedTuple):
-    """A message. Consecutive pieces with the same `answer` id are parts of one message. `agent` is a sub-agent's id."""
+    """A message or a part of one: pieces with the same `answer` id are parts of one message.
+
+    `agent` is the id of a sub-agent, or "".
+    """
 
     value: object
     answer: str = ""
@@ -119,7 +122,10 @@ def read_log(source: str | os.PathLike[str], *, subagents: bool = True) -> LogFi
 
 
 def _read_values(values: Iterable[tuple[int, object]]) -> tuple[list[LoggedConversation], list[SkippedRecord]]:
-    """Return the conversations of a file and its other records. Loose messages are one conversation per agent."""
+    """Return the conversations of a file and its skipped records.
+
+    Messages outside a conversation object form one conversation for the session and one for each sub-agent.
+    """
     conversations: list[LoggedConversation] = []
     skipped: list[SkippedRecord] = []
     loose: dict[str, list[_Piece]] = {}
@@ -158,7 +164,7 @@ def _session_of(path: Path) -> str | None:
 
 
 def _with_instructions(messages: list[object]) -> list[object]:
-    """Return messages of pydantic-ai after the instructions of their first request."""
+    """Return messages; put the instructions of the first request of pydantic-ai before them as a system message."""
     first = messages[0] if messages else None
     text = first.get("instructions") if isinstance(first, dict) and detect_framework(first) == "pydantic_ai" else None
     return [{"role": "system", "content": text}, *messages] if isinstance(text, str) and text else messages
@@ -219,7 +225,10 @@ def _line_value(number: int, line: str) -> object:
 
 
 def _unwrap(value: object, line: int, threads: dict[str, str]) -> Iterator[LoggedConversation | _Piece | SkippedRecord]:
-    """Yield the conversations, messages and other records in a JSON value. `threads` has the agents of records."""
+    """Yield the conversations, messages and skipped records in a JSON value.
+
+    `threads` maps the uuid of a record to the id of its sub-agent.
+    """
     if isinstance(value, list):
         if value and all(isinstance(inner, list) for inner in value):  # several conversations
             yield from (LoggedConversation("", inner) for inner in value)

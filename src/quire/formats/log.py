@@ -7,7 +7,7 @@ from quire.errors import InvalidValue
 
 
 class LoggedConversation(NamedTuple):
-    """The messages of one conversation as the file has them, and its name if it has one. It may be a sub-agent's."""
+    """The messages of one conversation in the form of the file, and its name, or "". `is_agent` is for a sub-agent."""
 
     name: str
     messages: list[object]

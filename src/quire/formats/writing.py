@@ -8,7 +8,7 @@
 | `anthropic`   | JSON Lines of messages; the prompt is a message with the role system                              |
 | `langchain`   | a JSON list for `messages_from_dict`                                                              |
 
-Sessions of Claude Code and Codex get no thinking: it is bound to the request that produced it.
+Sessions of Claude Code and Codex get no thinking: it is valid only in the request that produced it.
 """
 
 import json
@@ -98,7 +98,7 @@ def _time(message: Message) -> str:
 
 
 def _claude_code(messages: Iterable[Message], session_id: str, folder: str) -> Iterator[Values]:
-    """Yield the lines of a session of Claude Code. Its own prompt is not part of a session: ours are notes in it."""
+    """Yield the lines of a session of Claude Code. A session has no prompt, so system messages are written as notes."""
     listed = list(messages)
     values = [None if message.role == "system" else anthropic.write_message(message) for message in listed]
     make_legal([value for value in values if value is not None], "anthropic")  # it changes the values
@@ -197,7 +197,7 @@ def _arguments(text: str) -> Values | None:
 
 
 def _provider_lines(messages: Sequence[Message], form: Any, *, times: bool) -> Iterator[Values]:
-    """Yield messages in the form of a provider. With times, each message is written by itself."""
+    """Yield messages in the form of a provider. With `times`, messages are formatted one by one."""
     prompts = anthropic.prompt_length(messages) if form == "anthropic" else 0
     runs = [[message] for message in messages] if times else [messages[:prompts], messages[prompts:]]
     for run in runs:

@@ -100,7 +100,7 @@ def _prepare_codex(start: _Start) -> Launch:
         where = f"mcp_servers.{_SERVER}"
         added += ["-c", f"{where}.command={_to_json(start.mcp[0])}"]
         added += ["-c", f"{where}.args={_to_json(list(start.mcp[1:]))}"]
-        added += ["-c", f"{where}.startup_timeout_sec={_START_SECONDS}"]  # after 10 s Codex does without the server
+        added += ["-c", f"{where}.startup_timeout_sec={_START_SECONDS}"]  # by default Codex gives up after 10 s
         if path := start.environment.get("PYTHONPATH"):  # Codex passes on only a few variables
             added += ["-c", f"{where}.env.PYTHONPATH={_to_json(path)}"]
     return Launch([first, *added, *rest], {})

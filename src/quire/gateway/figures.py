@@ -15,7 +15,7 @@ from quire.gateway.sessions import Mode, Sessions
 from quire.server.gateway_ledger import GatewaySession, Ledger
 
 _ADDED = ("requests", "retries", "errors", "bypasses", "folds", "folded_requests", "saved_tokens")
-"""Figures that go on where an earlier gateway ended."""
+"""Counters that continue from the values of an earlier gateway."""
 _log = logging.getLogger("quire.gateway")
 
 
@@ -60,7 +60,7 @@ class FigureKeeper:
         try:
             caches: tuple[dict[str, Any], ...] = (self._before, self._written)
             for cache in caches:
-                for name in cache.keys() - infos.keys():  # if it comes back, its figures go on from the stored ones
+                for name in cache.keys() - infos.keys():  # if it comes back, it continues from the stored figures
                     del cache[name]
             self._follow_all(self._ledger.chosen_modes())
             new = infos.keys() - self._before.keys()

@@ -18,7 +18,7 @@ from quire.server.connections import Connections, Limits, ThreadedServer, Uvicor
 
 _GRACE_SECONDS = 10
 _SWITCH_SECONDS = 0.001
-"""How long a thread that folds may run before a response is relayed on."""
+"""Python's thread switch interval. A thread that folds delays the relay of a response by at most this time."""
 _MANY = 10_000
 _LIMITS = Limits(
     header_seconds=60.0,
@@ -46,14 +46,14 @@ class RunningGateway(ThreadedServer):
         return base if self.token is None else f"{base}/k/{self.token}"
 
     def run(self, ready: Callable[[Self], None] | None = None) -> None:
-        """Run in this thread until a signal stops the gateway. `ready` is called before."""
+        """Run in this thread until a signal stops the gateway. `ready` is called before the gateway starts."""
         with suppress(KeyboardInterrupt):
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, self._request_exit)
             if ready is not None:
                 ready(self)
             sys.setswitchinterval(_SWITCH_SECONDS)
-            gc.freeze()  # a collection visits only what was made since, so it is short, and closed contexts leave soon
+            gc.freeze()  # later collections skip the objects that exist now, so they are short
             self._serve()
 
 
@@ -73,6 +73,6 @@ class _Server(UvicornServer):
 
 
 def _is_own_message(record: logging.LogRecord) -> bool:
-    """Leave out what uvicorn says about responses that the upstream cut off, and about WebSockets."""
+    """Return False for uvicorn's messages about responses that the upstream cut off and about WebSockets."""
     text = str(record.msg)
     return not text.startswith(("ASGI callable returned without", "Unsupported upgrade", "No supported WebSocket"))

@@ -1,7 +1,7 @@
 """Which conversation a request belongs to.
 
-A client sends its whole transcript with every request. Items (messages, or items of Responses) are compared by hashes
-that ignore what clients change without meaning: a string or one block of text, cache marks, ids of output items, and
+A client sends its whole transcript with every request. Items (messages, or items of Responses) are compared by hashes.
+The hashes ignore differences without meaning: a text as a string or as one block, cache marks, ids of output items, and
 thinking. A *line* is a known transcript. A request continues a line, repeats it, rewrites its end, or branches off.
 """
 
@@ -56,8 +56,8 @@ class Item(NamedTuple):
 def find_session(headers: Mapping[bytes, bytes], metadata: bytes) -> str:
     """Return the name of the session that a client gives its request, or `ANONYMOUS`.
 
-    Credentials are not used: they rotate. Neither are `session-id` and `prompt_cache_key` of Codex: sub-agents have
-    those of their parent.
+    Credentials are not used: they rotate. `session-id` and `prompt_cache_key` of Codex are not used either: sub-agents
+    have the values of their parent.
     """
     agent = headers.get(b"x-claude-code-agent-id")
     claude = headers.get(b"x-claude-code-session-id") or _session_in(metadata)
@@ -96,7 +96,7 @@ class _Transcript(NamedTuple):
 
 
 class ItemReader:
-    """Reads the items of transcripts. What an earlier request of the same session had is not decoded again."""
+    """Reads the items of transcripts. Items of an earlier request of the same session are not decoded again."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, _Transcript] = OrderedDict()
@@ -143,7 +143,7 @@ _NOTHING = _Transcript(b"", [], [])
 
 
 def hash_item(value: Mapping[str, Any]) -> bytes:
-    """Return the hash of an item without what clients change without meaning."""
+    """Return the hash of an item. It ignores fields that clients change without a meaning."""
     kind = value.get("type")
     plain: dict[str, Any] = {
         key: inner
@@ -232,11 +232,11 @@ Kind = Literal["retry", "continue", "rewrite", "tentative", "branch", "nothing"]
 
 | kind        | meaning                                                                                          |
 |-------------|--------------------------------------------------------------------------------------------------|
-| `retry`     | it is the line, maybe without the reply at its end                                               |
+| `retry`     | it equals the line, or lacks only the reply at the end of the line                               |
 | `continue`  | it begins with the whole line                                                                    |
-| `rewrite`   | its end differs from the last turn of the line, and the client went on with it                   |
-| `tentative` | its end differs, and the client has not gone on with it: nothing is recorded yet                 |
-| `branch`    | it leaves the line earlier, and the client went on with it                                       |
+| `rewrite`   | it differs in the last turn of the line, and the client continued from there                     |
+| `tentative` | its end differs, and the client has not continued from there: nothing is recorded yet            |
+| `branch`    | it differs from an earlier turn of the line on, and the client continued from there              |
 | `nothing`   | they have no reply in common                                                                     |
 """
 
@@ -265,7 +265,7 @@ def _count_common(hashes: list[bytes], known: Sequence[bytes]) -> int:
 def compare(items: Sequence[Item], line: Known, *, is_anonymous: bool = False) -> Relation:
     """Return how a transcript relates to a line.
 
-    In anonymous sessions different conversations may begin alike, so another end is a branch and no rewrite.
+    In anonymous sessions different conversations may begin alike, so a different end is a branch, not a rewrite.
     """
     length = len(line.hashes)
     common = _count_common([item.hash for item in items[:length]], line.hashes)

@@ -1,7 +1,7 @@
-"""The layout of a view in the items of a transcript: which items are sent with their bytes, and what replaces the rest.
+"""The layout of a view in the items of a transcript: which items are sent unchanged, and what replaces the others.
 
 An item that the view shows whole keeps its bytes. If a part of an item is folded, its other blocks keep their bytes.
-Thinking that is bound to another beginning is left out. Everything else of the view is text in messages of the user.
+Signed thinking is left out if the messages before it changed. All other parts of the view are texts in user messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ PREAMBLE = (
     " read_page reads one by its index. Do not mention this note; continue the conversation."
 )
 _ENVIRONMENT = ("<system-reminder>", "# Environment", "<environment_context>", "# AGENTS.md")
-"""How messages begin in which clients describe the working folder, the rules of a project, and tools."""
+"""The beginnings of messages in which clients describe the working folder, the rules of a project, and tools."""
 _THINKING = ("thinking", "redacted_thinking")
 _PLAIN = ("exchange", "opening", "preamble")
 
@@ -183,7 +183,7 @@ def _add_piece(pieces: list[TextPiece | ItemPiece], piece: TextPiece | ItemPiece
 
 @dataclass
 class Written:
-    """What the last request of a line was written from. `counts` are the numbers of items up to each piece."""
+    """The input and output of the last write for a line. `counts[n]` is the number of written items up to piece n."""
 
     bounds: tuple[int, int] = (0, 0)
     items: list[Item] = field(default_factory=list)
@@ -193,7 +193,7 @@ class Written:
 
 
 class Writer:
-    """Writes the items of a layout. Thinking of items from `loop` on is always sent, of those before `strip` never.
+    """Writes the items of a layout. Thinking from item `loop` on is always sent, before item `strip` never.
 
     If a layout begins with the pieces of the last one (`last`), and the items are the same, these are not written
     again.
@@ -287,7 +287,7 @@ def _write_clipped(message: Message) -> list[bytes]:
 
 
 def _group_blocks(blocks: Sequence[tuple[str, bytes]]) -> list[list[int]]:
-    """Return the blocks of each message that quire makes of a message: every result by itself, others together."""
+    """Group the blocks of a message as quire splits it: each tool result alone, other neighbouring blocks together."""
     is_split = any(kind == "tool_result" for kind, _ in blocks)
     groups: list[list[int]] = []
     for n, (kind, _) in enumerate(blocks):
@@ -312,6 +312,6 @@ def drop_thinking(raw: bytes) -> bytes | None:
 
 
 def drop_reasoning(raws: Sequence[bytes]) -> list[bytes]:
-    """Return items of Responses without reasoning. Items that came with reasoning are refused with their ids."""
+    """Return items of Responses without reasoning, and without ids: OpenAI refuses an id if its reasoning is missing."""
     kept = [raw for raw in raws if msgspec.json.decode(raw, type=dict[str, Raw]).get("type") != Raw(b'"reasoning"')]
     return list(raws) if len(kept) == len(raws) else [drop_field(raw, "id") for raw in kept]

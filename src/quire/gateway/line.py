@@ -74,7 +74,7 @@ class Line:
         self.epoch = max(epochs, default=0)
         self.has_thinking = self.epoch in with_thinking
         current = epochs.pop(self.epoch, {})
-        if len(current) <= max(current, default=-1):  # an item that no model may see has a mark
+        if len(current) <= max(current, default=-1):  # numbers are missing: such items may not be shown to a model
             self._fill_gaps(current)
         known = _to_known(current)
         self.hashes, self.roles = list(known.hashes), list(known.roles)
@@ -88,7 +88,7 @@ class Line:
                     items.setdefault(number, tag)
 
     def append(self, items: Sequence[Item], view: View | None = None) -> None:
-        """Add items at the end, in one commit. `view` is what the first reply among them answers."""
+        """Add items at the end, in one commit. `view` is the view that the first reply among them answers."""
         if not items:
             return
         entries = [Entry(f"messages[{n}]", _decode(item), {}) for n, item in enumerate(items)]
@@ -136,7 +136,7 @@ class Line:
     def add_reply(self, response: Mapping[str, Any], expected: int, view: View | None = None) -> bool:
         """Store the reply to the first `expected` items. The client confirms it when it sends it back.
 
-        Return False if the line went on meanwhile. The reply to a repeated request replaces the earlier one.
+        Return False if the line has more items by now. The reply to a repeated request replaces the earlier one.
         """
         entries = unwrap_response(to_plain_json(response, "reply"), "reply")
         usable = [entry for entry in entries or () if _says_something(entry.value)]
@@ -153,9 +153,9 @@ class Line:
         return True
 
     def truncate(self, start: int) -> int:
-        """Take the items from `start` on out of the conversation. Return the number of items that are left.
+        """Remove the items from `start` on from the conversation. Return the number of items that are left.
 
-        A result goes with its call, so fewer items may be left.
+        A result is removed with its call, so fewer than `start` items may be left.
         """
         start = self._exchange_start(start)
         if start < len(self.hashes):

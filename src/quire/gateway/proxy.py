@@ -1,7 +1,7 @@
 """The ASGI application: checks a request, passes it to its upstream, and relays the response as it arrives.
 
-The client's bytes are the truth. In `observe` they are forwarded first and recorded afterwards, in another thread. In
-`fold` a request above the budget gets a shorter list of messages. Whatever fails in quire, the original bytes are sent.
+In `observe` the gateway forwards the client's bytes first and records them afterwards, in another thread. In `fold` a
+request above the budget gets a shorter list of messages. If anything fails in quire, the original bytes are sent.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _MAX_REPLY = 32 << 20
 _THREADS = 4
 _REWRITE_SECONDS = 20.0
 _MARK = b"x-quire-gateway-"
-"""Begins the option of the Connection header that tells the next gateway about this one."""
+"""The start of an option in the Connection header. The option shows the next gateway that this one comes before it."""
 _LOOP = Refusal(
     HTTPStatus.LOOP_DETECTED,
     "gateway_loop",
@@ -138,7 +138,7 @@ class Gateway:
         await _until_gone(work, receive if isinstance(body, bytes) else None)
 
     def _note_second(self) -> None:
-        """Say once that another gateway is in front of this one."""
+        """Log once that another gateway sends its requests to this one."""
         if not self._is_second:
             _log.warning("Another gateway of quire sends its requests here: they are passed on and not recorded.")
         self._is_second = True
@@ -228,7 +228,7 @@ class Gateway:
     async def _relay(
         self, response: UpstreamResponse, call: Call | None, send: Send, body: bytes | None = None
     ) -> None:
-        """Pass the response on as it arrives, and record. A response that is cut off is passed on as cut off.
+        """Pass the response on as it arrives, and record it. If it is cut off, the client gets it cut off too.
 
         `body` is the body of a response that was read already.
         """
@@ -323,7 +323,7 @@ def _is_plain(response: UpstreamResponse) -> bool:
 
 
 async def _until_gone(work: Any, receive: Receive | None) -> None:
-    """Do the work. If the client goes away, cancel it, so that the upstream stops too."""
+    """Await `work`. If the client disconnects, cancel it, so that the upstream stops too."""
     if receive is None:  # the body is read while the work is done
         await work
         return

@@ -1,6 +1,6 @@
 """An MCP server for the client of a running gateway: its model searches and reads what was folded in its session.
 
-Which session that is, the gateway says at every call: the one with the newest request, without those of sub-agents.
+At every call the gateway names the session: the one with the newest request, except the sessions of sub-agents.
 """
 
 import urllib.request

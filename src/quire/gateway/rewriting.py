@@ -43,13 +43,13 @@ _FRAMES = 256
 _PER_VALUE = 16
 _PINNED_SHARE = 4
 _NO_LOOP = 1 << 40
-"""A number after all items: thinking of a tool loop may be left out."""
+"""Larger than the number of any item. With it, the thinking of a tool loop may be left out."""
 _log = logging.getLogger("quire.gateway")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Frame(NamedTuple):
-    """What a request sends beside its transcript: a digest that thinking is bound to, and its tokens."""
+    """The system prompt and tools of a request: their digest, which signed thinking depends on, and their tokens."""
 
     digest: str
     tokens: int
@@ -89,7 +89,7 @@ class Rewriter:
         return self._guard(call, self._shrink)
 
     def strip(self, call: Call) -> bytes | None:
-        """Return the body without thinking, after the upstream refused a signature. It stays left out."""
+        """Return the body without thinking, after the upstream refused a signature. Later requests omit it too."""
         return self._guard(call, self._strip)
 
     def _guard(self, call: Call, work: Any) -> bytes | None:
@@ -106,7 +106,7 @@ class Rewriter:
                 return found
             finally:
                 lock.release()
-        except IrreducibleFloor as error:  # it cannot fit: the provider says so in its own words
+        except IrreducibleFloor as error:  # it cannot fit: the provider refuses it, and the client gets that error
             call.is_bypassed = True
             self._warn_too_large(call, error)
         except Exception:  # a request is never lost because of quire
@@ -153,7 +153,7 @@ class Rewriter:
         return None if found is None else self._assemble(call, state, found, common)
 
     def _render(self, call: Call, line: Line) -> Layout:
-        """Draw the view of a line; it may fold. What the client says about its environment stays in a folded view."""
+        """Render the view of a line; this may fold. A folded view keeps the messages about the client's environment."""
         frame, state = self._frame(call), self._state(line)
         pinned = self._find_pinned(call, line, state)
         room = sum(pinned.values())

@@ -123,7 +123,7 @@ class Reply(NamedTuple):
 
 
 class Match(NamedTuple):
-    """The line that a call belongs to, and how. `kind` `new`, `epoch` and `side` are those without a common reply."""
+    """The line that a call belongs to, and how. For `new`, `epoch` and `side`, no line shares a reply with it."""
 
     kind: Literal["retry", "continue", "rewrite", "tentative", "branch", "new", "epoch", "side"]
     line: Line | None
@@ -140,7 +140,7 @@ class Sessions:
         self.mode = mode
         self.budget = budget
         self.modes: dict[str, Mode] = {}
-        """The modes of single lines, by name, where they differ."""
+        """The modes of lines, by name, that differ from the mode of the gateway."""
         self.infos: OrderedDict[str, SessionInfo] = OrderedDict()
         self._compression = compression
         self._counter = VocabularyCounter()
@@ -156,7 +156,7 @@ class Sessions:
     # Jobs after a response
 
     def submit(self, job: Callable[..., object], *arguments: object) -> None:
-        """Run a job in the recorder's thread. If too many wait, it is left out: the next request has it too."""
+        """Run a job in the recorder's thread. If too many wait, skip it: the next request contains the same items."""
         size = _JOB_BYTES + sum(len(value.body) for value in arguments if isinstance(value, Call | Reply))
         if self._waiting + size > _WAITING_BYTES:
             if not self._is_behind:
@@ -181,7 +181,7 @@ class Sessions:
                 self._waiting -= size
 
     def drain(self) -> None:
-        """Wait until everything that was submitted is recorded."""
+        """Wait until all submitted jobs are done."""
         self._recorder.submit(int).result()
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Sessions:
                 self.settle(call)
 
     def finish(self, call: Call, reply: Reply) -> None:
-        """Record the reply to a request, provisionally."""
+        """Record the reply to a request. The client confirms it when it sends it back."""
         line = call.line
         if line is None:
             return
@@ -271,7 +271,7 @@ class Sessions:
         return self._find_start(call, lines)
 
     def _find_start(self, call: Call, lines: list[Line]) -> Match:
-        """Return what a transcript is that no line begins with."""
+        """Return the match of a transcript that has no reply in common with a line: `side`, `new` or `epoch`."""
         is_named = b"x-quire-session" in call.headers and not lines
         has_reply = any(item.role == "assistant" for item in call.transcript)
         if not call.has_tools and not has_reply and not is_named:
@@ -387,7 +387,7 @@ class Sessions:
             line = self._lines.get(name)
         if line is None:
             key = new_key(urandom(8))
-            while key.encode() in text:  # then nothing in the transcript looks like a line of quire
+            while key.encode() in text:  # so that nothing in the transcript looks like a line of quire
                 key = new_key(urandom(8))
             options: Any = {"preamble": "", "compression": self._compression, "key": key}
             ctx = self.library.open(name, budget=self.budget, **options)
@@ -403,12 +403,12 @@ class Sessions:
         """Return the lock of the lines of a session."""
         with self._lock:
             if len(self._locks) > 100 * _OPEN_LINES:
-                self._locks.clear()  # a lock in use stays with its user; sessions change their lines seldom at once
+                self._locks.clear()  # a holder keeps its lock; a second lock for its session is rare
             return self._locks.setdefault(call.base, RLock())
 
 
 def _reading_key(call: Call) -> str:
-    """Return a key of the transcripts that have most items in common with that of a call."""
+    """Return the cache key of a call. Transcripts with the same key have most items in common."""
     start = call.spans.array[:_START_BYTES].hex() if call.is_anonymous and call.spans else ""
     return f"{call.namespace} {call.session} {start}"
 

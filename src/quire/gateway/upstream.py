@@ -1,7 +1,7 @@
 """A lean HTTP client for one upstream: connections that stay open, bytes in and bytes out.
 
-Nothing is interpreted: no redirects, no cookies, no decoding, no retries. Only a connection that the upstream closed
-while it was idle is replaced once, because no request was answered on it.
+Nothing is interpreted: no redirects, no cookies, no decoding, no retries. The exception is an idle connection that the
+upstream closed: the request is sent once more over a new connection.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Address(NamedTuple):
         return (host if self.port == default else f"{host}:{self.port}").encode()
 
     def target(self, path: bytes, query: bytes) -> bytes:
-        """Return the request target for a path. `/v1` at the end of the URL and at the start of the path is one."""
+        """Return the request target for a path. If the URL ends and the path starts with `/v1`, keep one."""
         prefix = self.path.encode()
         if prefix.endswith(b"/v1") and (path == b"/v1" or path.startswith(b"/v1/")):
             path = path[len(b"/v1") :]

@@ -1,1 +1,1 @@
-"""Work on whole contexts and whole stores: copying out and in, backing up, examining, letting go."""
+"""Work on whole contexts and whole stores: export and import, backup, examination and removal."""

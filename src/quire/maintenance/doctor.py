@@ -1,8 +1,8 @@
 """The doctor: finds damage in a store, explains it, and repairs what is safe to repair.
 
-Safe to repair is derived data (the search index, counts of children, the list of pins, vectors), data that nothing
-refers to (rows without a context, unused bodies), and an interrupted removal. The only copy of something is never
-changed.
+It is safe to repair derived data (the search index, counts of children, the list of pins, vectors) and data that
+nothing refers to (rows without a context, unused bodies), and to finish an interrupted removal. The only copy of
+something is never changed.
 """
 
 import os
@@ -341,7 +341,7 @@ class IndexExamination:
             yield search_symptom("search_damaged", damage, repaired=self._reset(self._check.reset))
 
     def _reset(self, reset: Callable[[], None]) -> bool:
-        """Empty an index, with `repair`; return whether it was written."""
+        """With `repair`, empty an index; return whether it was emptied."""
         if self._repair:
             with suppress(IndexReadOnly):
                 reset()
@@ -362,8 +362,8 @@ class IndexExamination:
 def _derive_again(state: State) -> tuple[list[Write], bytes]:
     """Return writes for the counts of children, the list of pins and the calls, and a head without its own count.
 
-    If a vector is missing or cannot be read, all vectors are deleted; the next semantic search creates them. The same
-    holds for layouts and sheets, and the next fold.
+    If a vector is missing or cannot be read, all vectors are deleted; the next semantic search creates them. Damaged
+    layouts and sheets are deleted in the same way; the next fold creates them.
     """
     children: dict[int, Tally] = {}
     pinned: set[int] = set()

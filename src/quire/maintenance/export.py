@@ -196,7 +196,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, overwrite: bool) -> Iterator[tuple[IO[bytes], Callable[[], None]]]:
-    """Yield a new file next to the target, and the function that gives it the final name; else it is deleted."""
+    """Yield a new file next to the target, and a function that renames it to the target; else it is deleted."""
     fresh = target.with_name(f".{target.name[:80]}.{os.urandom(6).hex()}.new")
 
     def publish() -> None:

@@ -53,7 +53,7 @@ class Expired(Struct, frozen=True, kw_only=True):
 
 
 def cutoff_of(older_than: timedelta | datetime) -> datetime:
-    """Return the time that an age, or a time, refers to. Raises `InvalidValue`."""
+    """Return the cutoff time for an age or a time. Raises `InvalidValue`."""
     if isinstance(older_than, timedelta) and older_than >= timedelta(0):
         try:
             return datetime.now(UTC) - older_than

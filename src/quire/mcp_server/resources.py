@@ -1,8 +1,8 @@
 """The served context: its tools, its pages as resources, and their URIs.
 
-URIs are `quire://CONTEXT/PAGE`, `quire://CONTEXT/view` and `quire://CONTEXT/contents`. All calls are plain and made one
-at a time. Each call first reads what other processes wrote. Everything is read as the agent, which cannot see PRIVATE
-segments.
+URIs are `quire://CONTEXT/PAGE`, `quire://CONTEXT/view` and `quire://CONTEXT/contents`. All methods are synchronous and
+called one at a time. Each call first reads the commits of other processes. Everything is read as the agent, which
+cannot see PRIVATE segments.
 """
 
 import re
@@ -31,7 +31,7 @@ _MAX_DIGITS = 10
 _PAGE_SIZE = 100
 """The number of resources in one response."""
 _MAX_LINES = 500
-"""The number of lines of a folder or of the table of contents in one response, which names the URI of the rest."""
+"""The number of lines of a folder or of the table of contents in one response. The URI of the next part follows."""
 
 _INTRODUCTION = "A book of pages that outlasts your context window: notes, documents, and perhaps a conversation."
 _USES = (

@@ -35,7 +35,7 @@ from quire.model.pages import parse_index
 from quire.system import Entry
 
 _MAX_ENTRIES = 200
-"""After more new entries than this, the list of resources is reported as changed without a look at them."""
+"""After more new entries than this, the list of resources is reported as changed without reading the entries."""
 _REST = 20
 """After a check the task sleeps this many times as long as the check took, so that it takes at most 5 % of the time."""
 _MIN_PAUSE = 0.02
@@ -138,7 +138,7 @@ class Subscriptions:
         self._nudged = asyncio.Event()
 
     def nudge(self) -> None:
-        """Check soon: a call through this server may have written something."""
+        """Wake the task, because a call through this server may have written something."""
         if self._has_clients():
             self._nudged.set()
 

@@ -1,4 +1,4 @@
-"""Times: milliseconds since 1970, as quire stores them, datetimes, and the forms in the records of a source."""
+"""Times: milliseconds since 1970, as quire stores them, datetimes, and the forms in imported records."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ _MILLISECONDS = 1e11
 
 
 def read_time(value: object) -> datetime | None:
-    """Return a time of a source as an aware datetime; None if it is not a time. Without a zone it is in UTC."""
+    """Return the time in an imported record as an aware datetime; None if it is no time. The default zone is UTC."""
     try:
         if isinstance(value, datetime):
             moment = value

@@ -1,7 +1,7 @@
 """Look-alikes: characters that a reader takes for a plain letter or digit, or does not see at all.
 
 A word can be written with letters of other scripts, full-width or circled forms, accents and invisible characters.
-`Disguise` finds a word in every such form. The usual text, which does not have it, costs one search for a number.
+`Disguise` finds a word in every such form. A text without the number at the end of the word is rejected quickly.
 """
 
 import re
@@ -67,11 +67,14 @@ OTHER_DIGITS = {
         (b"\xf0", b"(?:[\x90-\x9e]|\x9f[\x84\xaf])"),
     )
 }
-"""First bytes and patterns: one is in the UTF-8 of a text with such digits. This is faster than a large class."""
+"""Patterns for the UTF-8 bytes of digits in other scripts, by first byte; they may also match other characters.
+
+A search in the bytes is faster than a search with the large class `_OTHER_DIGITS`.
+"""
 NO_DIGITS = bytes(sorted(set(range(256)) - OTHER_DIGITS.keys()))
-"""All other bytes: no such digit begins with one of them."""
+"""All bytes that are not the first byte of such a digit."""
 _FAR = re.compile("[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e01-\u9fff\uac00-\ud7a3]+")
-"""Letters that do not look like Latin ones."""
+"""Letters that never look like Latin letters: kana, Chinese characters and Hangul."""
 _MOST_CACHED = 1 << 14
 _GAP = rf"(?:[^\w\s!-~]|[{_BLANK}])*"
 _BETWEEN = r"[\W_]{0,8}"
@@ -151,7 +154,7 @@ class Disguise:
         found = _WORDS.findall(words)
         last = found[-1] if found else ""
         self.number = last if last.isascii() and last.isdigit() else ""
-        """The number that the words end with; a text without it is known to lack them."""
+        """The number at the end of the words, or "". A text without this number does not contain the words."""
         self.near = re.compile(_GAP.join(self.number)) if self.number else None
         """Finds the number, also with invisible characters in it; None if there is no number."""
         self._words = words

@@ -43,12 +43,12 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. `index` is its number in order of arrival; it never changes.
+    """One message. `index` is its position in the order of arrival; only a cleanup changes it.
 
     `content` is text, a list of parts, or None. `origin` is the provider in whose shape it arrived. `raw` is the
     original, if the other fields do not hold all of it. `joined` is true if it was part of the same provider message as
-    the message before it. `developer` is OpenAI's name for a system message. `at` is the time that its source gave it;
-    None if that is the time of its arrival.
+    the message before it. `developer` is true for a system message with OpenAI's role `developer`. `at` is the time
+    that its source gave it; None if it has none, so that the time of its arrival counts.
     """
 
     role: Role

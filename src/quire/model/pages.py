@@ -30,7 +30,7 @@ _SNAKE = re.compile("[A-Z]")
 
 
 class Lifecycle(IntEnum):
-    """The place of a page: in the window, attached but not in the window, or in the archive."""
+    """The place of a page: in the view; in the tree but not in the view; or out of the tree, in the cold archive."""
 
     ACTIVE = 0
     HOT_ARCHIVED = 1
@@ -80,7 +80,9 @@ class Form(IntEnum):
 
 
 class Mark(IntEnum):
-    """The reason why messages left the conversation. A mark edits the record; hiding, folding and archiving do not.
+    """The reason why messages left the conversation.
+
+    A mark changes the conversation itself; hiding, folding and archiving change only what the view shows.
 
     `ENDED`: their batch was ended. `UNSHOWABLE`: they were imported with a damaged history and no provider takes them.
     `REMOVED`: their page was removed, or the operation that added them was undone.
@@ -130,7 +132,7 @@ class Segment(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
 class PageBase(Struct, frozen=True, kw_only=True):
     """The fields that all pages share.
 
-    `lifecycle` is what is stored on the page; `effective` is derived with its ancestors when the page was handed out.
+    `lifecycle` is stored on the page; `effective` is derived from it and its ancestors when the page is read.
     A root and a cold page have no `parent`. The `home` of a cold page is the folder to which `recall` returns it.
     `created_seq` and `changed_seq` are the journal entries that created it and last changed it.
     """

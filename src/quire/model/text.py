@@ -1,8 +1,9 @@
 """Text that can be stored: one-line fields, bodies and `meta`.
 
-Names and descriptions are one line, so that their text cannot start a new line in a view. Further topics are spellings
-of tool names and call ids, and titles. A spelling has the legal characters of a name or id and a digest of it. It
-depends on nothing else, so every process and every message has the same one, and different names have different ones.
+Names and descriptions are one line, so that their text cannot start a new line in a view. The module also makes titles,
+and spellings of tool names and call ids that a provider does not accept. A spelling has the legal characters of the
+name and a digest of the name. It depends on nothing else: all processes make the same spelling for the same name, and
+different names have different spellings.
 """
 
 import json
@@ -60,7 +61,7 @@ def indent_lines(text: str) -> str:
 
 
 def hang_lines(text: str) -> str:
-    """Return the text with a space before every line but the first: it follows a label on its line."""
+    """Return the text with a space before every line except the first, which follows a label."""
     return indent_lines(text).removeprefix(" ")
 
 
@@ -70,9 +71,9 @@ def collapse_whitespace(text: str) -> str:
 
 
 def clip_at_word(text: str, most: int) -> str:
-    """Return the start of a text in at most `most` characters, without a word, number or identifier that is cut.
+    """Return the start of a text in at most `most` characters. No word, number or identifier is cut in the middle.
 
-    Half an identifier looks like another identifier. Of a text that is one long word, nothing remains.
+    Half an identifier looks like another identifier. If the text begins with a longer word, the result is "".
     """
     if len(text) <= most:
         return text

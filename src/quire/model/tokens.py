@@ -10,7 +10,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECE = 1 << 18
 """The most characters that are encoded at once."""
 _REPEATED = range(512, 16_385)
-"""The lengths of texts that keep their counts: a service gives each new context the same prompt."""
+"""Counts of texts with these lengths are cached: a service gives each new context the same prompt."""
 _SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))")
 """Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
 mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The
@@ -59,7 +59,7 @@ class VocabularyCounter:
             return sum(map(self.count, _pieces(text)))
         try:
             if len(text) in _REPEATED:
-                self._load_once()  # a new counter has the function of the others then
+                self._load_once()  # sets `_count` to the function that all counters share, so they share the cache
                 return _count_repeated(self._count, text)
             return self._count(text)
         except UnicodeEncodeError:
@@ -77,7 +77,7 @@ class VocabularyCounter:
 
 @lru_cache(maxsize=64)
 def _count_repeated(count: Callable[[str], int], text: str) -> int:
-    """Return a count. The last ones are kept: at most 64 texts, a million characters in all."""
+    """Return a count. The counts of the last 64 texts are cached, which hold about a million characters at most."""
     return count(text)
 
 
@@ -94,7 +94,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class EstimateCounter:
-    """Estimates without a vocabulary: a token for four ASCII characters, and for every other character."""
+    """Estimates without a vocabulary: one token for four ASCII characters, one for each other character."""
 
     name = "estimate"
     exact = False

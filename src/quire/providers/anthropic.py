@@ -138,13 +138,13 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 
 def write_message(message: Message) -> Values | None:
-    """Return one message as if no message were around it; None if nothing remains."""
+    """Return one message in Anthropic's form, regardless of its neighbours; None if nothing of it can be sent."""
     original: Values | None = find_original(message, "anthropic")
     return original or _format_message(message)
 
 
 def join_messages(messages: Sequence[Message], values: Sequence[Values | None]) -> list[Values]:
-    """Return the values that `write_message` returned for the messages. Those of one message are joined again."""
+    """Join the values that `write_message` returned: the pieces of one original message become one message again."""
     written: list[Values] = []
     for message, value in zip(messages, values, strict=True):
         if value is None:

@@ -41,7 +41,7 @@ _INNER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "additional_kwargs": ("tool_calls", "function_call"),
     "response_metadata": ("timestamp", "model_name", "finish_reason"),
 }
-"""The fields of fields that are read. The others may have any value."""
+"""The inner fields that are read. Other inner fields may have any value."""
 _READERS = {**responses._READERS, **anthropic._READERS, **openai._READERS}
 
 

@@ -1,8 +1,8 @@
 """Rules of each provider for a list of messages, checked before a request is sent.
 
 A rule is checked if the provider refuses a request that breaks it, or if the model would be misled: a call without its
-result, a result without its call, an empty message, a wrong first role. Rules with an address are not in the providers'
-reference, or not all of it; the address has the provider's error message.
+result, a result without its call, an empty message, a wrong first role. A rule with a URL is missing in the provider's
+reference, or incomplete there; the page at the URL quotes the provider's error message.
 """
 
 import re
@@ -144,7 +144,7 @@ def _check_not_null(position: int, content: object) -> Iterator[Broken]:
 
 
 def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
-    """Yield the calls that wait for a result, and stop waiting."""
+    """Yield the calls that wait for a result, and clear the list of them."""
     for call_id in waiting:
         yield position, "unanswered call", f"The call {call_id!r} has no result before this point."
     waiting.clear()

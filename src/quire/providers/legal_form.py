@@ -1,4 +1,4 @@
-"""The last step before messages are sent: what a provider refuses is written so that it is accepted.
+"""The last step before messages are sent: change what the provider would refuse.
 
 - Names of tools and ids of calls that a provider refuses are spelled differently (`model/text.py`).
 - Some models number their calls from the start in every response. Anthropic requires every id once per request, and
@@ -30,7 +30,7 @@ _ID = 64
 """The beginnings of the ids that OpenAI gives to items, and their greatest length. Other ids are refused."""
 
 _originals: dict[str, str] = {}
-"""The original names that this process spelled differently. It is only a shortcut: it holds a pure function."""
+"""Spelling → original name, for the names that this process spelled differently. It is only a cache."""
 
 
 def legal_name(name: str, provider: Provider) -> str:
@@ -49,7 +49,7 @@ def legal_id(call_id: str, provider: Provider) -> str:
 
 
 def find_original_name(name: str) -> str | None:
-    """Return the name that this process spelled so; None if it did not."""
+    """Return the original name of a spelling; None if this process did not make the spelling."""
     return _originals.get(name)
 
 

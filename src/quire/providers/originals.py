@@ -59,7 +59,7 @@ class _Keeper:
         return dumps({"original": hollow, "texts": self._texts, "values": self._values})
 
     def _hollow(self, value: object, path: Path) -> object:
-        """Return the value with None for every text of the message, and record where the text is."""
+        """Return the value with None in place of every text that the message has, and record where that text is."""
         if isinstance(value, str) and value in self._known:
             self._texts.append((path, self._known[value]))
             return None

@@ -19,7 +19,7 @@ from quire.providers.usage import is_same_model
 
 _THINKING = ("thinking", "redacted_thinking", "reasoning")
 _PROOFS = ("signature", "data", "item")
-"""Fields of thinking that Anthropic wrote completely, or of a part with a reasoning item."""
+"""Thinking with one of these fields is complete: Anthropic signed or encrypted it, or it has a reasoning item."""
 
 
 def drop_foreign_thinking(messages: Sequence[Message], provider: Provider, model: str | None) -> Sequence[Message]:
@@ -38,7 +38,7 @@ def drop_thinking(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _drop(messages: Sequence[Message], is_dropped: Callable[[Message], bool]) -> Sequence[Message]:
-    """Return the messages, those with dropped thinking without it."""
+    """Return the messages; those that `is_dropped` selects are without their thinking."""
     if not any(map(is_dropped, messages)):
         return messages
     kept: list[Message] = []
@@ -78,7 +78,7 @@ def _without_thinking(message: Message) -> Message:
 
 
 def drop_unsendable_thinking(message: Message) -> Message:
-    """Return the message without thinking that its provider refuses. Nothing may remain."""
+    """Return the message without thinking that its provider refuses. It may become empty."""
     content = message.content
     if message.role != "assistant" or not isinstance(content, list) or not any(map(_is_thinking, content)):
         return message

@@ -18,7 +18,7 @@ _ACCEPTED = "a tool is a dict with a name, in OpenAI's or Anthropic's shape"
 def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) -> int:
     """Count the tokens of a list of tool schemas in any provider's shape, for `render(reserve=…)`.
 
-    Counted are the name, the description, the rest as compact JSON text, 8 per tool and 12 for the list. The text that
+    It counts the name, the description, the rest as compact JSON, 8 per tool and 12 for the list. The text that
     a provider adds itself (a prompt on how to call tools) is unknown here; `report_usage` learns it. Raise
     `InvalidValue` if a value is not a tool schema.
     """
@@ -53,7 +53,7 @@ def rename_tool(tool: object, provider: Provider) -> dict[str, Any]:
 
 
 def has_shape(tool: object, provider: Provider) -> bool:
-    """Return whether a tool can be sent to a provider as it is: it has its shape, or is one that a provider runs."""
+    """Return whether a tool can be sent to a provider as it is: it has its shape, or the provider runs it."""
     if not isinstance(tool, Mapping):
         return True
     shape: Provider | None = "responses" if tool.get("type") == "function" else None

@@ -219,7 +219,7 @@ class _Search(Struct, frozen=True):
                 late = [hit for hit in hits if hit[0].key in echoes.keys]
                 late = [(demote(entry) if entry.key in new else entry, page) for entry, page in late]
                 return self._make_hits(aside, first, sorted(late, key=lambda hit: (-hit[0].score, hit[0].key)))
-            if not new or 2 * len(new) > self.limit:  # otherwise a second search fills the few free places
+            if not new or 2 * len(new) > self.limit:  # else rank the new echoes last, and search once more
                 wanted *= _AGAIN
 
     def _make_hits(self, aside: UncachedReader, first: Sequence[_Entry], echoes: Sequence[_Entry]) -> list[Hit]:

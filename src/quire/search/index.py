@@ -33,7 +33,7 @@ from quire.storage.search_protocol import (
 
 T = TypeVar("T")
 MAX_CONTEXTS = 256
-"""The contexts of one storage. The least recently used one is dropped, and created again when needed."""
+"""The most contexts of one storage with a cached object. The least recently used object is dropped."""
 
 
 class PerStorageCache(Generic[T]):
@@ -59,7 +59,7 @@ class PerStorageCache(Generic[T]):
 
 
 class LayeredIndex:
-    """An index with the pages of another one over it. Only the upper index is asked for keys in `touched`."""
+    """One index that lies over another one. Keys in `touched` are searched only in the upper index."""
 
     def __init__(self, below: Index, above: Index, touched: Collection[int]) -> None:
         self._below = below
@@ -176,7 +176,7 @@ class MemoryIndex:
             self._first, self._last = MAX_KEY, 0
 
     def _is_covered(self, spans: Sequence[Span]) -> bool:
-        """Return whether one of the spans has all documents."""
+        """Return whether one of the spans contains the keys of all documents."""
         return any(first <= self._first and self._last <= last for first, last in spans)
 
     def _add(self, document: Document) -> None:
@@ -245,7 +245,7 @@ class MemoryIndex:
                 yield key
 
     def places(self, key: int, sought: _Sought) -> _Places:
-        """Return the positions of a phrase in each field."""
+        """Return the positions of a phrase in each field. For a single term, only their number is right."""
         fields = self._documents[key]
         before, ends = sought
         if not before and len(ends) == 1:

@@ -50,7 +50,7 @@ _ENTRIES = 1_024
 _AHEAD_BYTES = 8 << 20
 _CHECKED = 2
 _CHECKED_AMONG = 16
-"""The number of pages, and of words of each, among so many records, that the check of an index looks up."""
+"""The check looks up `_CHECKED` pages, by `_CHECKED` words each, among `_CHECKED_AMONG` records at either end."""
 
 
 def index_identity(head: Head) -> bytes:

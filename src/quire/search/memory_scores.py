@@ -28,19 +28,22 @@ GAP = 4 * 3_600_000
 MAX_IN_SESSION = 40
 """The most exchanges of a session."""
 _EARLY = 12
-"""A turn in the first so many days of a month may still be about the month before."""
+"""Until this day of a month, a turn may still be about the month before."""
 _MAX_FEEDBACK = 10
-"""The exchanges that give further words, and the most words."""
+"""The most exchanges from which words are added to the question, and the most such words."""
 _MANY_WORDS, _MIN_RARITY, _SOME_RARITY = 3, 6.0, 2.0
-"""A question is clear if its words in the best three exchanges are rare; less so if it has many words."""
+"""A question is clear if its words in the best three exchanges are rare. With many words, less rare ones suffice."""
 _MUCH_ROOM = 3_000
-"""The tokens from which on the bonus of a speaker has most of its weight."""
+"""With this many tokens or more, the bonus of a speaker has its full weight."""
 _STOP_STEMS = frozenset(map(stem, STOP_WORDS)) | STOP_WORDS
 
 
 class Weights(NamedTuple):
-    """The shares of their scores that neighbours and their neighbours give, the bonus of a speaker, the weight of the
-    best word of the feedback, and the weight of a session's score."""
+    """The weights of a score.
+
+    `near` and `next` are the shares that an exchange gets of the scores one and two places away. `speaker` is the bonus
+    of a speaker, `feedback` the weight of the best word of the feedback, and `session` that of a session's score.
+    """
 
     near: float
     next: float
@@ -152,7 +155,7 @@ class _Scorer:
         self._bonus = [self._bonus_of(memory) for memory in memories] if has_bonus else [0.0] * len(memories)
 
     def score(self, weights: WordWeights) -> list[float]:
-        """Return the score of every memory for weighted words, and for all words that were scored before."""
+        """Return the score of every memory for weighted words. Words of earlier calls still count."""
         groups, threes = self._groups, self._neighbours.threes
         for word, weight in weights.items():
             found = self._asked.get(word) or self._find(word)
@@ -198,7 +201,7 @@ class _Scorer:
     def clarity(self, scores: Sequence[float]) -> float:
         """Return how rare the words of the question are in the best exchanges; 1 is enough for a question.
 
-        It is infinite if the question names a speaker or a month, and 0 if it has only one word that is not vague.
+        It is infinite if the question names a speaker or a month, and 0 if fewer than two words are specific.
         """
         question = self._question
         if question.speakers or question.months:

@@ -74,7 +74,7 @@ _PIECE = re.compile(r'["“]([^"“”]*)["”]|[^\s"“”]+')
 
 
 class Clause(Struct, frozen=True):
-    """One part of a query. `words` are its words as they occur in a text; a word with `*` matches what continues it.
+    """One part of a query. `words` are its words as they occur in a text; a word with `*` is a prefix.
 
     `forms` are the other forms of a plain word; a name in code has none.
     """

@@ -80,7 +80,7 @@ def max_score(weights: Sequence[float]) -> float:
 def make_scorer(
     weights: Sequence[float], sizes: Blocks, average: float, bonus: float = 0.0, groups: Sequence[int] = ()
 ) -> Score:
-    """Return a function that scores a page from the positions of phrases. It runs once a page, so it is lean.
+    """Return a function that scores a page from the positions of phrases. It runs for every page, so it must be fast.
 
     With `groups`, a group number for each phrase, only a page with a phrase of every group gets the bonus.
     """
@@ -119,9 +119,9 @@ _MAX_TERMS = 96
 _MAX_DISTINCTIVE = 24
 _WIDER = 4
 _USUAL = 1.0
-"""The share of their weights that a page with the two rarest words, once each, reaches."""
+"""A page with the two rarest words, once each, reaches this share of their weights."""
 _LIKE, _LEAST_LIKE = 0.3, 0.2
-"""A page with less than this share of the best similarity, or a similarity below this, is not a hit."""
+"""A page is a hit only above this share of the best similarity, and above this similarity."""
 _BEHIND = 1e-6
 """The factor for the score of a page that comes behind all others."""
 _MAX_FORMED = 8
@@ -221,7 +221,7 @@ def demote(entry: RankedPage) -> RankedPage:
 def _merge(words: Sequence[RankedPage], near: Sequence[ScoredKey], *, is_strict: bool) -> list[RankedPage]:
     """Merge both lists: within a tier, normalized scores are added.
 
-    If something is required, similarity only orders pages: a page without it is not a hit.
+    If something is required, similarity only orders pages: a page without the required words is not a hit.
     """
     best = [max((entry.score for entry in words if entry.complete is tier), default=0.0) for tier in (False, True)]
     likest = max((score for score, _ in near), default=0.0)

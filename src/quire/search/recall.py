@@ -41,23 +41,23 @@ MAX_WHOLE = 1_000
 """A conversation of up to this many messages is read completely."""
 _MAX_FOUND = 200
 _VERY_LONG, _FEWER = 10_000, 100
-"""In a conversation of more messages, the index gives only so many exchanges, and the best of them have neighbours."""
+"""In a conversation of more messages, the index gives fewer exchanges, and neighbours only of the best are added."""
 _MAX_CENTRES = 40
 _NEIGHBOURS = 2
 _MAX_OTHERS = 40
 _MAX_CACHED = 20_000
 _LONG = 2_000
 _MAX_LINE, _SHORT, _MIN_PASSAGE = 300, 120, 40
-"""Of a text of more characters or tokens only the passage that answers is shown. A short text is shown whole or not at
-all, and a passage of fewer tokens is not worth showing."""
+"""Of a text of more than `_LONG` characters or `_MAX_LINE` tokens, only the best passage is shown. A text of at most
+`_SHORT` tokens is shown whole or not at all. A passage of fewer than `_MIN_PASSAGE` tokens is not shown."""
 _MIN_SHARE = 0.05
 """A memory with less than this share of the best score is not shown, even if there is room."""
 _GOOD_SHARE, _MAX_SELECTED = 0.2, 6_000
-"""A selective recall takes memories with this share of the best score, in at most so many tokens."""
+"""A selective recall takes memories with this share of the best score, in at most this many tokens."""
 _BELOW_FLOOR = 270
 """The tokens of memories for a message of common words. With its heading, the block has at most 300."""
 _ALIKE_SHARE, _FEW = 0.4, 16
-"""If a third of all memories, and not only a few, have this share of the best score, the question tells little. A
+"""If a third of all memories, and not only a few, have this share of the best score, the question is vague. A
 question that names a speaker or a month is clear: the bonus alone gives many memories this share."""
 _SAMPLE = 100
 """The number of exchanges that are taken from a long conversation to know how common a word is."""
@@ -132,9 +132,9 @@ class _MemoryCache:
         return _in_order(self._memories.values())
 
     def around(self, state: State, keys: Iterable[int], numbers: Iterable[int]) -> list[Memory]:
-        """Return the exchanges with these pages and the neighbours of the best, and those with these messages.
+        """Return the exchanges of these pages, the neighbours of the best ones, and the exchanges of these messages.
 
-        The best page is first.
+        `keys` are sorted by score, the best page first.
         """
         wanted = set(numbers)
         for place, key in enumerate(keys):
@@ -347,8 +347,8 @@ class RankedMemories(Struct, frozen=True):
         """Return the best memories that fit `room` tokens as text, each once and without the pages in `visible`.
 
         Together with the visible pages among the best they have at most `share` tokens. If it is `selective`, the
-        scores decide how many memories are returned; a statement or a request gets few. So does a question with less
-        clarity than `floor`.
+        scores decide how many memories are returned; a statement or a request gets few. A question with less clarity
+        than `floor` gets few too.
         """
         best = max(self.scores, default=0.0)
         if best <= 0 or room <= 0:
@@ -408,7 +408,7 @@ class _RecallLines:
     def __init__(self, room: int, count: Count, words: Sequence[str]) -> None:
         self.room = room
         self._count = count
-        self._words = [f"{word}*" if word.isascii() else word for word in words]  # stems: match what continues them
+        self._words = [f"{word}*" if word.isascii() else word for word in words]  # stems match longer words
         self._lines: dict[int, str] = {}
         self._days: dict[str, int] = {}
         self.tokens = 0

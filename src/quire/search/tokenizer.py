@@ -241,7 +241,7 @@ _PLURALS: Final = {
     "eaux": ("x", ""),
     "aux": ("aux", "al"),
 }
-"""German, French and Spanish plurals: the ending, and what replaces which part of it. Accents are gone already."""
+"""German, French and Spanish plurals: ending → (its part to remove, its replacement). Accents are gone already."""
 _SYLLABLE = re.compile("[aeiouy]+[^aeiouy]+")
 _SHORT_END = re.compile("[^aeiouy][aeiouy][^aeiouywx]$")
 """A short syllable at the end: `hop` and `hope` are different words."""
@@ -312,8 +312,8 @@ _VAGUE_STEMS: Final = frozenset(map(stem, _VAGUE_WORDS)) | _VAGUE_WORDS
 
 
 def is_vague(word: str) -> bool:
-    """Return whether a stemmed word does not make a question clear: it is about now, or about anything.
+    """Return whether a stemmed word does not make a question clear, such as `today` or `anything`.
 
-    Of an unspaced script, this is a pair of signs that are in many questions.
+    In an unspaced script, such a word is a pair of characters that occur in many questions.
     """
     return word in _VAGUE_STEMS or (not word.isascii() and _VAGUE_SIGNS.issuperset(word))

@@ -77,7 +77,7 @@ class ChangeStream:
         return len(self._listeners)
 
     def nudge(self) -> None:
-        """Poll soon: this server wrote something."""
+        """Wake the polling task, because this server wrote something."""
         self._nudged.set()
 
     async def listen(self, context: str | None, after: int | None) -> Listener:

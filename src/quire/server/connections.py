@@ -117,7 +117,7 @@ Kind = Literal["waiting", "request", "stream", "closed"]
 _IPV6_NETWORK = 4  # the groups of an address that one client cannot choose freely: a /64
 _EVENTS = b"text/event-stream"
 _BURST_SECONDS = 1.0
-"""A connection that has waited less may be one of many that arrived together with their requests."""
+"""The limit of an address closes no connection that has waited less: many may arrive at once with requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Limits:
     header_seconds: float = 10.0
     """From the first byte of a request, or from the start of a connection, to the end of the headers."""
     write_seconds: float = 60.0
-    """The longest time that a client may not read its answer."""
+    """If a client does not read its answer for this time, its connection is closed."""
     waiting: int = 500
     waiting_per_address: int = 64
     requests: int = 1_000
@@ -146,7 +146,7 @@ class Connections:
         self._waiting_count = 0
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return what uvicorn calls to create a connection."""
+        """Return the factory that uvicorn calls to create a connection."""
         return cast("type[asyncio.Protocol]", partial(Connection, self))
 
     def move(self, connection: "Connection", kind: Kind) -> None:
@@ -189,7 +189,7 @@ class Connections:
                         del self._waiting[address]
 
     def _close_oldest(self, newest: "Connection") -> None:
-        """Close connections if too many wait: the oldest of this address, or of the address with the most of all."""
+        """Close connections if too many wait: the oldest of this address, or of the address with most."""
         same = self._waiting[newest.address]
         start = same[newest] - _BURST_SECONDS
         while len(same) > self.limits.waiting_per_address and next(iter(same.values())) < start:
@@ -302,7 +302,7 @@ def _sends_events(message: Message) -> bool:
 
 
 def _network_of(host: str) -> str:
-    """Return an IPv4 address, or the network of an IPv6 address, in which one client has any number of addresses."""
+    """Return an IPv4 address, or the /64 network of an IPv6 address: one client can use all addresses of a network."""
     try:
         address = ip_address(host)
     except ValueError:

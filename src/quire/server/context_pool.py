@@ -1,4 +1,4 @@
-"""The pool of open contexts, least recently used first out, and what is cached for each open context.
+"""The pool of open contexts, which closes the least recently used ones, and the caches of each open context.
 
 The store holds all state. Each use of a context first reads what other processes wrote, so that any number of servers
 can work on one store.
@@ -94,9 +94,9 @@ class LastCall:
         return self._sent[1]
 
     def view(self, context: Context, budget: int) -> View | None:
-        """Return the last view that was sent, or one as it was before the assistant's newest message.
+        """Return the last view that was sent. If it is unknown, render the state before the newest answer.
 
-        None if there is no recent one.
+        Return None if there is no recent answer.
         """
         sent = self.sent(context)
         if sent is not None and sent.is_exact and sent.budget == budget:

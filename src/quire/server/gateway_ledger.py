@@ -26,11 +26,11 @@ _FOLDER = "mem-0"
 _TRIES = 5
 _OPENING = 10
 _OWN_TEXT = ("<", "# AGENTS.md")
-"""The texts of clients about the folder, the rules and the tools begin so."""
+"""The beginnings of texts that a client adds itself: about the folder, the rules and the tools."""
 
 
 def first_prompt(context: Context) -> str:
-    """Return the first text of the user in a session as one line, without what the client itself puts before it."""
+    """Return the first text of the user in a session as one line, without texts that the client put before it."""
     for message in context.messages(all=True)[:_OPENING]:
         parts = [{"text": message.content}] if isinstance(message.content, str) else message.content or []
         for part in reversed(parts) if message.role == "user" else ():
@@ -71,7 +71,7 @@ class GatewaySession(Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """The notes of one store. Without `create`, a store that no gateway used has none, and nothing is written."""
+    """The notes of one store. Without `create`, nothing is written to a store that no gateway used."""
 
     def __init__(self, library: Library, *, create: bool = False) -> None:
         self._library = library

@@ -56,7 +56,7 @@ Durability = Literal["normal", "full"]
 """`normal`: an acknowledged commit survives `kill -9`; power loss may take the last ones. `full`: it survives both."""
 
 RESERVED: Final = "quire.lease."
-"""Contexts with this prefix are not a user's: they hold the leases of other contexts."""
+"""The names of internal contexts begin with this. These contexts hold the leases of other contexts."""
 
 KEY_BITS: Final = 38
 MAX_KEY: Final = (1 << KEY_BITS) - 1
@@ -75,7 +75,7 @@ class Record(Struct, frozen=True, gc=False):
 class Put(Struct, frozen=True, gc=False):
     """Write a whole record, new or existing.
 
-    `is_new` is a hint: the writer knows no record with this key. A backend that uses it replaces a record all the same.
+    `is_new` is a hint: the writer believes that no record has this key. If one exists, the backend still replaces it.
     """
 
     family: Family
@@ -115,7 +115,7 @@ class Commit(Struct, frozen=True, gc=False):
     """All writes of one commit. It applies only if the context is at version `expect` (0: it does not exist yet).
 
     `seen` is the head value that the writer read at that version, or empty. It detects a context that was dropped and
-    created again: that one may have the same version, but it has another head.
+    created again: the new context may have the same version, but its head differs.
     """
 
     expect: int
@@ -255,7 +255,7 @@ class SupportsPrefetch(Protocol):
 
 @runtime_checkable
 class SupportsCount(Protocol):
-    """A storage of single records, which can be lost one by one, and which reads the orders of a group quickly."""
+    """A storage that holds each record separately, so one can be lost. It reads the orders of a group quickly."""
 
     def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         """Return the number of records of a group, and the sum of their orders (see `sum_orders`)."""
@@ -276,8 +276,8 @@ class SupportsScrub(Protocol):
     def scrub(self, contexts: Sequence[str] | None) -> str | None:
         """Erase the bytes that were deleted in these contexts, or in the whole store, and that no context reads.
 
-        A context that was dropped is named too. Return what only an administrator can still do, if anything. Raises
-        `Busy` if the store is in use.
+        `contexts` also names dropped contexts. Return a text with the steps that only an administrator can do, or None.
+        Raises `Busy` if the store is in use.
         """
 
 
@@ -286,7 +286,7 @@ class SupportsExamine(Protocol):
     """A storage that can check itself below the level of contexts."""
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
-        """Return the problems of the store; with `repair`, repair what can be derived from the rest."""
+        """Return the problems of the store; with `repair`, repair data that can be derived from other data."""
 
 
 def snapshot_of(storage: Storage, context: str) -> AbstractContextManager[Storage]:
@@ -302,7 +302,7 @@ def read_snapshot(storage: Storage, context: str, read: Callable[[Storage], T]) 
     """Return `read(snapshot)`, for a snapshot of the context.
 
     If the storage has no snapshots, or a snapshot is too old, `read` is called again until the context does not change
-    meanwhile. Raises `Conflict` if it always changes.
+    during the call. Raises `Conflict` if it changes in every attempt.
     """
     for _ in range(_READS):
         try:
@@ -330,14 +330,14 @@ def list_contexts(storage: Storage, after: str = "") -> Iterator[str]:
 
 
 def find_lost_heads(storage: Storage) -> Iterator[Symptom]:
-    """Yield the records that belong to a context without its head, as far as this role may examine the store."""
+    """Yield a symptom for each context that lost its head. Yield nothing if this role may not examine the store."""
     with suppress(StorageFailure):
         found = storage.examine() if isinstance(storage, SupportsExamine) else ()
         yield from (symptom for symptom in found if symptom.code == "head_lost")
 
 
 def sum_orders(orders: Iterable[bytes]) -> tuple[int, int]:
-    """Return the number of orders, and the sum of their checksums with 32 bits."""
+    """Return the number of orders, and the sum of their CRC-32 checksums modulo 2**32."""
     sums = list(map(crc32, orders))
     return len(sums), sum(sums) & 0xFFFFFFFF
 
@@ -350,7 +350,7 @@ def conflict(context: str, head: Head | None, expect: int) -> Conflict:
 
 
 def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-    """Do `Storage.fork` for a backend that shares nothing: with one commit that holds all records."""
+    """Implement `Storage.fork` for a backend without shared records: one commit copies all of them."""
     check_context_name(target)
     head = storage.head(context)
     if head is None or not commit.follows(head):
@@ -404,7 +404,7 @@ def check_context_name(name: object) -> str:
 
 @cache
 def quire_version() -> str:
-    """Return the version of this quire, which a store names for readers that are too old."""
+    """Return the version of this quire. A store contains it, so that an older quire can name the version it needs."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""A backend with only the five calls of document 000 (`save`, `load`, `delete`, `exists`, `list`), for a single writer.
+"""A storage over a backend with only five calls (`save`, `load`, `delete`, `exists`, `list`), for a single writer.
 
 Every commit is one page that is saved, so a commit is stored whole or not at all. The records are held in memory and
 are read from the pages when the storage is opened. Now and then one page with all records replaces the older pages.
@@ -19,14 +19,14 @@ from quire.storage.memory import MemoryStorage, Table
 
 _KINDS: Final = {"put": Put, "patch": Patch, "delete": Delete}
 _MOST_PAGES: Final = 256
-"""Commits of a context before one page replaces them."""
+"""After this many commits of a context, one page with all records replaces their pages."""
 _DROPPED: Final = 0
 """The version in the last page of a context that was dropped. The other pages of it are left over."""
 _log = logging.getLogger("quire.storage")
 
 
 class PageBackend(Protocol):
-    """The five calls of document 000. A page is saved under its `index` and loaded unchanged."""
+    """The five calls, as design document 000 defines them. A page is saved under its `index` and loaded unchanged."""
 
     def save(self, page: DetailPage, /) -> object: ...
     def load(self, index: str, /) -> DetailPage: ...
@@ -86,7 +86,7 @@ class FiveCallStorage(MemoryStorage):
             self._delete(context, self._pages.get(context, []))
 
     def scrub(self, contexts: Sequence[str] | None) -> None:
-        """Replace the saved commits of these contexts, or of all, by one without deleted records."""
+        """Replace the saved commits of these contexts, or of all contexts, by one page without deleted records."""
         with self._lock:
             for context in list(self._pages) if contexts is None else contexts:
                 if context in self._contexts:
@@ -95,7 +95,7 @@ class FiveCallStorage(MemoryStorage):
                     self._delete(context, self._pages.get(context, []))
 
     def _read(self) -> None:
-        """Read all pages. Those before a page with all records are left over from an interruption."""
+        """Read all pages. Ignore pages before the last one with all records: an interrupted compaction left them."""
         found: dict[str, list[tuple[int, _Saved]]] = {}
         for index in list(self._backend.list()):
             saved = self._load(index)

@@ -1,4 +1,4 @@
-"""The lineage of a fork: it reads its own records and, below a key, those of its origin, and so on.
+"""The lineage of a fork: a fork reads its own records and, below a key, those of its origin, which may be a fork too.
 
 The rules are the same for every backend with forks that share immutable records.
 """
@@ -10,7 +10,7 @@ from quire.errors import InvalidOperation
 from quire.storage.base import BODY, IMMUTABLE, MAX_KEY, MESSAGE, Family
 
 Lineage = tuple[tuple[int, Mapping[Family, int]], ...]
-"""The contexts that a context reads from, nearest first, each with the keys below which it does."""
+"""The contexts that a context reads from, nearest first. Each has, by family, the key below which it is read."""
 Span = tuple[int, int, int]
 """(context number, first key, last key): a range of one context's own records."""
 

@@ -271,13 +271,13 @@ def row_record(key: int, row: Row[bytes]) -> Record:
 
 
 SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR, LAYOUT)
-"""The families of small records that opening and drawing a context read."""
+"""The families of small records. They are read when a context is opened and when its view is rendered."""
 
 
 class PrefetchReader:
     """Reads one context at one version: small records from memory, the others from its storage.
 
-    Over a network, one request that reads all small records with the head replaces many.
+    Over a network this saves requests: one request reads the head and all small records.
     """
 
     def __init__(self, storage: Storage, records: Iterable[tuple[Family, Record]]) -> None:

@@ -1,7 +1,7 @@
 """A storage that holds back commits: several operations reach the storage below as one commit, or never.
 
-Reads see the overlay's records on top of those below. `flush()` writes everything below in one commit. An overlay that
-is discarded leaves no trace, even if its process dies.
+Reads see the overlay's records on top of those below. `flush()` writes everything below in one commit. A discarded
+overlay leaves no trace in the storage below, even if its process dies.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +51,7 @@ class OverlayStorage:
         self._deleted: set[tuple[Family, int]] = set()
         self._lock = RLock()
         self._unfinished: tuple[Commit, Mapping[tuple[Family, int], Record | None]] | None = None
-        """A commit that is being made, with the records that it patches. After an interrupt, the next call makes it."""
+        """A commit in progress, with the records that it patches. After an interrupt, the next call completes it."""
 
     def head(self, context: str) -> Head | None:
         if context != self.context:
@@ -116,7 +116,7 @@ class OverlayStorage:
             self._finish()
 
     def _finish(self) -> None:
-        """Make the unfinished commit. The caller holds the lock."""
+        """Complete the unfinished commit, if there is one. The caller holds the lock."""
         if self._unfinished is None:
             return
         commit, patched = self._unfinished
@@ -206,7 +206,7 @@ class OverlayStorage:
     def _merge_records(
         self, family: Family, lower: Iterator[Record], own_rows: RowsAfter, sort_key: SortKey, reverse: bool
     ) -> Iterator[Record]:
-        """Yield the records below and the overlay's in one order, each as it is when it is reached."""
+        """Yield the records of both layers in one order. Each record is read when the iteration reaches it."""
         last = None
         for record in lower:
             for own in stream_records(own_rows(last), self._lock):

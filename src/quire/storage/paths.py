@@ -17,7 +17,7 @@ _URL: Final = re.compile(r"(?is)(?<![a-z0-9])(?!file:|sqlite:|memory:)([a-z][a-z
 _SETTINGS: Final = re.compile(r"\s*[A-Za-z_]\w*\s*=")
 _URL_AS_PATH: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MAX_ADDRESS: Final = 500
-"""No address is longer. The rest of a longer text is not searched and not shown."""
+"""Only this many characters of a text are searched for secrets and shown."""
 
 
 def mask_secrets(text: str) -> str:

@@ -1,6 +1,6 @@
 """The protocol of a search index in a backend.
 
-The index is derived from the records. A storage that has none (`SupportsSearch`) is searched with an index in memory.
+The index is derived from the records. A storage without `SupportsSearch` is searched with an index in memory.
 quire passes terms, so a backend does not tokenize text. quire also passes the score function, so every backend returns
 the same order.
 """
@@ -105,7 +105,7 @@ class Amount(NamedTuple):
 
 
 Blocks = Mapping[int, Sequence[int]]
-"""For 512 consecutive keys each, by `key >> 9`: the number of terms in the body plus one; 0 means no document."""
+"""Blocks of 512 keys, by `key >> 9`. A value is the number of terms in a body plus one; 0 means no document."""
 
 
 def has_document(blocks: Blocks, key: int) -> bool:
@@ -115,10 +115,10 @@ def has_document(blocks: Blocks, key: int) -> bool:
 
 
 class Index(Protocol):
-    """The questions that an index answers."""
+    """The read operations of an index."""
 
     def sizes(self) -> Blocks:
-        """Return the number of terms in the body of every document, plus one; see `Sizes`."""
+        """Return the number of terms in the body of every document, plus one; see `Blocks`."""
 
     def amount(self, spans: Sequence[Span]) -> Amount:
         """Count the documents and terms in these ranges."""

@@ -1,6 +1,6 @@
-"""Opening a storage by URL or path, or in the database of a connection that the caller has, and closing it.
+"""Open a storage by its URL, its path or an open database connection, and close it.
 
-A worker that stores a late result holds a storage. The storage is closed when the last hold ends.
+A worker that will store a result later calls `hold` and then `release`. A storage is closed after the last `release`.
 """
 
 import os
@@ -74,7 +74,7 @@ def storage_at(where: StoreLocation, *, durability: Durability = "normal", creat
 
 
 def _use_connection(where: Any, durability: Durability, create: bool) -> Storage | None:
-    """Return a storage in the database of an open connection; None if the value is of no database driver."""
+    """Return a storage in the database of an open connection; None if the value is no connection of a known driver."""
     stdlib = sys.modules.get("sqlite3")  # no connection of a driver exists before the driver is imported
     if isinstance(where, apsw.Connection) or (stdlib is not None and isinstance(where, stdlib.Connection)):
         from quire.storage.sqlite.connection import SQLiteConnectionStorage
@@ -130,13 +130,13 @@ _lock = threading.Lock()
 
 
 def hold(storage: Storage) -> None:
-    """Keep a storage open until `release`."""
+    """Keep a storage open until `release` is called. Holds are counted."""
     with _lock:
         _holds[id(storage)] = _holds.get(id(storage), 0) + 1
 
 
 def release(storage: Storage) -> None:
-    """End a hold."""
+    """End one `hold`. After the last one, close the storage if `close_storage` was called."""
     with _lock:
         _holds[id(storage)] -= 1
         closes = False

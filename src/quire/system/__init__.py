@@ -1,4 +1,4 @@
-"""The developer's face of a context: pages and segments with all their rules."""
+"""The API of a context for developers: pages and segments with all their rules."""
 
 from quire.system.check import Problem
 from quire.system.context_system import ContextSystem

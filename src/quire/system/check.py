@@ -31,8 +31,10 @@ from quire.system.rules import check_root_can_hide
 
 
 class Problem(Struct, frozen=True):
-    """One broken invariant: its number in the contract (0: a stored record), the place, and the text.
+    """One broken invariant: its number, the place, and the text.
 
+    The numbers are 0: records are readable; 1: memory, counters and messages agree; 2: pages and folders agree;
+    3: every segment has one visible root; 4: no cycles; 5: a page is in its segment; 6: a pinned page is shown in full.
     A `derived` problem is in records that can be computed again from others.
     """
 
@@ -51,7 +53,7 @@ def check(state: State) -> list[Problem]:
 
 
 def check_whole(state: State) -> None:
-    """Raise `Corrupt` if a stored record of this state is damaged or missing."""
+    """Raise `Corrupt` if a stored record of this state is damaged or missing. An outdated state is not checked."""
 
     def check_snapshot(snapshot: Storage) -> None:
         head = snapshot.head(state.context)
@@ -172,7 +174,7 @@ class _Tree:
         yield from self._check_messages()
 
     def _check_messages(self) -> Iterator[Problem]:
-        """Check that every message is on at most one page, and is marked only outside the tree."""
+        """Check that no two pages share a message, no page in the tree is marked, and batches are in order."""
         state = self.state
         holder: dict[int, int] = {}
         for page in self.pages.values():

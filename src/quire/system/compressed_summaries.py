@@ -124,7 +124,7 @@ def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | Non
 
 
 def remake_summary(plan: Plan, key: int, folder: int | None, *, pinned_too: bool = False) -> None:
-    """Write the summary of the compressed messages of a folder again from those that are left; remove it if none is."""
+    """Write a summary again from the compressed messages that remain in a folder; remove it if there are none."""
     page = plan.page(plan.current_key(key))
     if not isinstance(page, PageRecord) or page.header.form is not Form.SUMMARY:
         return

@@ -64,7 +64,7 @@ class ContextSystem:
         max_bytes: int = DEFAULT_MAX_BYTES,
         embedder: "Embedder | None" = None,
         redact: Callable[[str], str] | None = None,
-        _engine: Engine | None = None,  # an engine to share; the other options but `actor` are not used then
+        _engine: Engine | None = None,  # an engine to share; then only `actor` of the other options is used
     ) -> None:
         if embedder is not None and not callable(embedder):
             raise InvalidValue(f"is {short_repr(embedder)}; a callable is needed.", argument="embedder")
@@ -137,7 +137,7 @@ class ContextSystem:
         name: str | None = None,
         description: str | None = None,
         max_capacity: int | None = None,
-        type: SegmentType | None = None,  # noqa: A002 - the name in the contract
+        type: SegmentType | None = None,  # noqa: A002 - a name of the public API
     ) -> None:
         """Change a segment's name, description, capacity or type. None means no change.
 
@@ -158,7 +158,7 @@ class ContextSystem:
         return self._engine.read(lambda state: to_page(state, state.require_page(index)))
 
     def load_page(self, index: PageIndex) -> Page:
-        """Return the page as stored now; the cached copy is dropped first."""
+        """Drop the cached copy of a page and read the page from the storage."""
         with self._engine.lock:
             self.evict_page(index)
             return self.get_page(index)
@@ -178,7 +178,7 @@ class ContextSystem:
     def detail(self, index: PageIndex, *, quoted: bool = False) -> str:
         """Return the body of a leaf. Raises `InvalidOperation` for a folder.
 
-        With `quoted` every line is indented but the speakers of an exchange, so that no text can imitate a speaker.
+        With `quoted`, every line is indented except lines that name a speaker, so that no text can imitate a speaker.
         """
 
         check_bool(quoted, "quoted")
@@ -197,9 +197,10 @@ class ContextSystem:
     def children(
         self, index: PageIndex, *, after: PageIndex | None = None, limit: int | None = None, cold: bool = False
     ) -> list[Page]:
-        """Return a folder's children in order: hot ones included, cold ones not. `after` and `limit` select a part.
+        """Return a folder's children in order. `after` and `limit` select a part.
 
-        With `cold`, return the cold pages that were in this folder instead.
+        Hot-archived pages are children of their folder; cold-archived pages are not. With `cold`, return the
+        cold-archived pages that were in this folder instead.
         """
         check_bool(cold, "cold")
         return self._engine.read(lambda state: list_children(state, index, after, limit, cold=cold))
@@ -354,11 +355,11 @@ class ContextSystem:
         self._engine.run(self.actor, "archive", lifecycle.archive, index, cold=cold)
 
     def restore(self, index: PageIndex) -> None:
-        """Bring a hot page back into the view unchanged and open all folders above it."""
+        """Bring a hot-archived page back into the view unchanged and open all folders above it."""
         self._engine.run(self.actor, "restore", lifecycle.restore, index)
 
     def recall(self, index: PageIndex) -> PageIndex:
-        """Bring the cold subtree of this page back to its place, or under the root if that place is gone."""
+        """Bring the cold-archived subtree of a page back to its place, or under the root if that place is gone."""
         return self._engine.run(self.actor, "recall", lifecycle.recall, index)
 
     def pin(self, index: PageIndex) -> None:
@@ -403,7 +404,8 @@ class ContextSystem:
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep later ones; return the seq of the new entry.
 
-        Raises `InvalidOperation` if a later entry changed the same record, and names it. Undoing an undo redoes.
+        Raises `InvalidOperation`, which names the later entry, if that entry changed the same record. Undo an undo to
+        redo.
         """
         with self._engine.lock:
             plan = self._engine.begin(self.actor)
@@ -444,8 +446,8 @@ class ContextSystem:
     def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> None:
         """Create another context in the same storage from this one, as of now or of a checkpoint or an entry.
 
-        Both are independent afterwards: either can be changed or deleted. The journal of the fork starts there. With
-        `check`, all records of this context are read first: `Corrupt` names a damaged one, and nothing is created.
+        Both are independent afterwards: either can be changed or deleted. The journal of the fork starts with the fork.
+        With `check`, all records of this context are read first: `Corrupt` names a damaged one, and nothing is created.
         """
         target = check_context_name(new_name)
         check_bool(check, "check")
@@ -497,7 +499,7 @@ class ContextSystem:
     def set_storage(self, target: Storage, *, migrate: bool = False, progress: ProgressCallback | None = None) -> None:
         """Continue with this context in another storage. With `migrate`, copy it there first.
 
-        Without, the target must already hold this version of the context.
+        Without `migrate`, the target must already hold this version of the context.
         """
         check_storage(target)
         check_bool(migrate, "migrate")
@@ -521,7 +523,7 @@ class ContextSystem:
             return copy_contexts(state.storage, target, state.context, progress=progress)
 
     def refresh(self) -> bool:
-        """Load what other writers committed; return True if there was anything. `NoSuchContext` if it was deleted."""
+        """Load new commits of other writers; return True if there are any. Raises `NoSuchContext` after a deletion."""
         return self._engine.refresh()
 
     # JSON

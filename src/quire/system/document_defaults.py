@@ -1,4 +1,4 @@
-"""Defaults of the JSON form: what a document of the design documents' own kind leaves out, inferred from the rest.
+"""Defaults of the JSON form: infer the fields that a document leaves out, as the examples in the design documents do.
 
 | missing                 | inferred                                                                                  |
 |-------------------------|-------------------------------------------------------------------------------------------|
@@ -17,7 +17,7 @@ _CONVERSATION = re.compile(r"\bu(se)?r\b|conversation|dialog|chat|message|对话
 
 
 def complete_document(root: dict[str, Any]) -> None:
-    """Fill in what a document leaves out. Wrong values stay: the reader refuses them with their place."""
+    """Add the missing fields to a document. Wrong values stay; `unmarshal` refuses them and names their place."""
     segments, pages = root.get("segments"), root.get("pages")
     if not isinstance(segments, list) or not isinstance(pages, dict):
         return
@@ -59,7 +59,7 @@ def _is_named(form: dict[str, Any], pattern: re.Pattern[str]) -> bool:
 
 
 def _fill_parents(pages: dict[str, dict[str, Any]]) -> None:
-    """Set missing parents, and list the pages in the folders that have a list of children."""
+    """Set missing parents. Add a page that no folder lists to the children of its root, if the root lists any."""
     listing = {
         child: index
         for index, form in pages.items()

@@ -403,7 +403,7 @@ class _Document:
         return page_key(number, parts.number)
 
     def _claim(self, index: str, form: dict[str, Any]) -> None:
-        """Note the folder that a page names as its parent, or would return to."""
+        """Record the parent of a page; for a cold page, the folder to which it would return."""
         if form.get("lifecycle") == Lifecycle.COLD_ARCHIVED:
             parent, after = _home(form)
             parts = parse_index(index)
@@ -414,7 +414,7 @@ class _Document:
             self._claimed.setdefault(form["parent"], []).append(index)
 
     def _children(self, index: str, form: dict[str, Any], place: str) -> None:
-        """Note the order of a folder's children; each child must be listed once, by its parent."""
+        """Record the order of a folder's children. Each child must be listed once, by its parent."""
         if form.get("type") != "ContentsPage":
             return
         listed = _field(form, "children", list, place, self._claimed.get(index, []))
@@ -447,7 +447,7 @@ class _Document:
             index = waiting.pop()
             order.append(index)
             waiting += reversed(following.pop(index, []))
-        lost = [index for left in following.values() for index in left]  # they name a neighbour that does not exist
+        lost = [index for left in following.values() for index in left]  # their `after` page does not exist
         return [index for index in order if index] + lost
 
     def _page(self, plan: Plan, index: str, form: dict[str, Any], rank: bytes, place: str) -> None:

@@ -26,8 +26,9 @@ from quire.system.rules import (
 
 
 class WindowMeta(Struct, frozen=True, kw_only=True):
-    """The data of a window in the `meta` of its page. `at` is the entry of its place, `acts` counts its actions.
+    """The data of a window in the `meta` of its page. `acts` counts its actions.
 
+    `at` is the entry that opened or last placed the window. Windows are shown in the order of `at`.
     `identity` is equal for windows of an app that must not be open at the same time.
     """
 
@@ -86,7 +87,7 @@ def window_pages(state: State) -> Iterator[StoredWindow]:
 
 
 def touch_window(plan: Plan, page: PageRecord) -> PageRecord:
-    """Plan that an open window was used now, unless it is the one used last and no fold shrank it since."""
+    """Plan that an open window was used now. Do nothing if it is the last used one and no fold shrank it since."""
     window = stored_window(page)
     if window is None or window.obsolete or window.used == plan.seq:
         return page
@@ -106,7 +107,7 @@ def expand(plan: Plan, index: PageIndex) -> None:
     if segment_number(record.key) == plan.conversation():
         is_line = bool(plan.pages)  # a folder above it was opened
     if is_line and record.key not in plan.pages:
-        plan.restore(record)  # it is the newest page now, so the next layout or fold shows it
+        plan.restore(record)  # this makes it the newest page, so the next layout or fold shows it
 
 
 def hide(plan: Plan, index: PageIndex) -> None:

@@ -19,7 +19,8 @@ class PageStorage:
     def save(self, page: Page, detail: str | None = None) -> PageIndex:
         """Add the page, or change the stored one to this name, description, meta, visibility, place and detail.
 
-        A changed lifecycle archives or restores it. Returns its index, a new one if it moved to another segment.
+        A changed lifecycle archives or restores the page. Return its index, which is new if the page moved to another
+        segment.
         """
         return self._system._engine.run(self._system.actor, "save", _save, page, detail)
 

@@ -89,7 +89,10 @@ class PageHistory:
             self._add(record.key, page_before(touched))
 
     def unreferenced_bodies(self) -> set[int]:
-        """Return the texts without any reference: a fork does not have the journal of its origin."""
+        """Return the keys of texts to which no stored version of a page refers.
+
+        A fork has such texts, because it does not have the journal of its origin.
+        """
         known = {header.body for headers in self.headers.values() for header in headers}
         return {record.key for record in self.state.storage.scan(self.state.context, BODY)} - known
 
@@ -140,7 +143,7 @@ class Traces:
         return (BODY, self.bodies), (MESSAGE, self.numbers)
 
     def kept_records(self) -> dict[Family, set[int]]:
-        """Return the keys of texts and messages of pages that are not purged here, or were not when they existed."""
+        """Return the keys of texts and messages of all stored versions of pages that are not purged here."""
         purged = self.keys | self.derived
         kept = [header for key, headers in self.history.headers.items() if key not in purged for header in headers]
         return {BODY: {header.body for header in kept}, MESSAGE: {number for one in kept for number in one.numbers}}
@@ -298,9 +301,10 @@ def _same_records(here: State, there: State, family: Family, keys: Iterable[int]
 
 
 def share_traces(found: Sequence[Traces]) -> None:
-    """Give every context the keys that any of them found, where it holds the same record, and no other page does.
+    """Add to the traces of each context the texts and messages that the traces of another context name.
 
-    An older text of a page is in the journal of the context that changed it, and without a reference in its forks.
+    A key is added if the context holds the same record under it and no page that is kept there uses the record. This is
+    needed for older texts of a page: only the journal of the context that changed the page refers to them, not a fork.
     """
     claimed: dict[tuple[Family, int], set[bytes]] = {}
     for traces in found:
@@ -318,7 +322,7 @@ def share_traces(found: Sequence[Traces]) -> None:
 
 
 def _closure(start: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
-    """Return everything that is reached from the start."""
+    """Return all keys that can be reached from `start` by `following`."""
     found: set[int] = set()
     waiting = list(start)
     while waiting:
@@ -358,8 +362,8 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         share_traces([traces for _, traces in found])
     pages = () if mine.is_empty() else tuple(state.index(key) for key in sorted(mine.keys))
     done = [(one, traces, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
-    for one, traces, plan, _ in done:  # this context last: after an interruption, the same call completes the rest
-        # planned now: contexts that share a message of a dropped context change the same record, one after the other
+    for one, traces, plan, _ in done:  # this context is last: after an interruption, the same call does what is left
+        # planned here and not above: contexts can share one message record, and each must read the change of the last
         plan.erase_tails(traces.keys | traces.derived, set(range(one.state.next_message)) - traces.numbers)
         one.commit(plan, PURGE)
         one.reload()
@@ -448,7 +452,7 @@ def scrub_bytes(storage: Storage, contexts: Sequence[str] | None) -> tuple[Remai
 
 
 def drop_board(storage: Storage, context: str) -> tuple[Remainder, ...]:
-    """Remove the summaries that wait for the next fold: they may have erased words. Return them if that failed."""
+    """Remove the summaries that wait for the next fold: they may contain erased words. Return them if it fails."""
     try:
         storage.drop(board_of(context))
     except StorageFailure as error:

@@ -157,7 +157,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_segments(plan: Plan) -> None:
-    """Raise `InvalidOperation` if a page would lose its segment, or the empty id would not be the only one."""
+    """Raise `InvalidOperation` if a page would lose its segment, or if the empty id is not the only segment id."""
     for number, segment in plan.segments.items():
         left = (page for page in plan.state.segment_pages(number) if page.key not in plan.pages)
         page = next(left, None) if segment.gone else None

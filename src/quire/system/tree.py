@@ -48,7 +48,7 @@ from quire.system.segments import add_segment
 DOCUMENTS = Segment(
     id="docs", name="Documents", description="Documents to read, not to change", permission=Permission.READ_ONLY
 )
-"""The segment of documents. The first one creates it."""
+"""The segment of documents. The first document creates it."""
 
 
 def to_page(state: State, record: PageRecord, *, seqs: bool = True) -> Page:
@@ -149,7 +149,7 @@ def append_detail_page(
     state, pinned = engine.current(), options["pinned"]
     try:
         above = require_folder(state, parent, "add a page to")
-    except QuireError:  # the plan raises it
+    except QuireError:  # the caller makes a plan, which raises the same error
         return None
     if (pinned is not None and pinned is not False) or (pinned is None and state.in_system(above)):
         return None
@@ -353,7 +353,7 @@ def _add(
 
 
 def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
-    """Return the key of a page that brings its index: canonical, of its parent's segment, never used."""
+    """Return the key for a new page with this index. It must be canonical, unused, and of its parent's segment."""
     if index == "":
         return plan.next_key(segment_number(above.key))
     parts = parse_index(index)

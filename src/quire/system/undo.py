@@ -276,7 +276,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
     homes = _homes(plan, before)
     leaving = before.keys() - kept.keys()
     taken = {(page.parent, page.rank) for page in kept.values() if page.parent is not None}
-    touched.sort(key=lambda item: (item.group, item.order) in taken)  # they take ranks that are left
+    touched.sort(key=lambda item: (item.group, item.order) in taken)  # last: a kept page has their old place
     for item in touched:
         if item.family == PAGE_CODE:
             if item.key in kept:
@@ -301,10 +301,10 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
 def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: bool = False) -> None:
     """Revert the entries of turns after the entry `before`, pins included.
 
-    A record that another writer changed after the turn did stays, and so does a folder or segment with pages of another
-    writer. The folds of the turns stay if another writer built on them: half a fold would change the order of messages.
-    Changes from before a cleanup or a purge stay too. Messages that the turn added leave the conversation in any case.
-    With `messages_only`, they are all that is taken back.
+    These changes are not reverted: a record that another writer changed later; a folder or segment with pages of
+    another writer; the folds of the turns, if another writer changed one of their pages (half a fold would change the
+    order of messages); and changes from before a cleanup or a purge. Messages that the turns added leave the
+    conversation in any case. With `messages_only`, nothing else is taken back.
     """
     early, touched, shared, folded = _changes_of_turns(plan.state, before, turns)
     if messages_only:
@@ -334,10 +334,11 @@ def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: 
 def _changes_of_turns(
     state: State, before: int, turns: Container[int]
 ) -> tuple[list[Touched], list[Touched], set[tuple[int, int]], set[tuple[int, int]]]:
-    """Return what the turns changed up to the horizon and after it, what others changed later, and what they folded.
+    """Return the records that turns changed, before and after the horizon, and the keys that are shared or folded.
 
-    Each record is as it was before its first change. What an entry took back already is left out: it does not return,
-    and if the user undid that entry, it is not taken back again.
+    The third result has the records that other writers changed later, the fourth those that folds of the turns changed.
+    Each record is as it was before its first change. Changes that an earlier entry already took back are left out. If
+    the user undid that entry, they are not taken back again.
     """
     early: dict[tuple[int, int], Touched] = {}
     touched: dict[tuple[int, int], Touched] = {}
@@ -382,9 +383,9 @@ def _take_messages_out(plan: Plan, touched: Touched, before: int) -> None:
 
 
 def messages_at(plan: Plan, seq: int) -> int:
-    """Return how many messages a context needs that goes back to an entry.
+    """Return how many messages a context keeps when it goes back to an entry.
 
-    These are the messages that had arrived by then, and those on pages that stay because they are pinned.
+    It keeps the messages that had arrived by then, and all messages up to the last one on a pinned page.
     """
     state = plan.state
     left: Sequence[int] = range(state.next_message)
@@ -398,7 +399,7 @@ def messages_at(plan: Plan, seq: int) -> int:
 
 
 def _changes_since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
-    """Return every record changed after an entry, as it was then, and the pages whose last version was not pinned."""
+    """Return all records changed after an entry, as they were then, and the pages unpinned before their last change."""
     found: dict[tuple[int, int], Touched] = {}
     unpinned: set[int] = set()
     for key, entry in read_entries(state, seq + 1):
@@ -421,7 +422,7 @@ def _pinned_pages(plan: Plan) -> dict[int, PageRecord]:
 
 
 def _homes(plan: Plan, before: Mapping[int, PageRecord | Gone | None]) -> dict[int, int]:
-    """Map the keys that moves between segments gave a page to the key that it had before them."""
+    """Map every key of a page that moved between segments to the key that it had before the moves."""
     same: dict[int, list[int]] = {}
     for key, old in before.items():
         for page in (old, plan.page(key)):
@@ -469,7 +470,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
 
 
 def _close_opened(plan: Plan, seq: int) -> None:
-    """Stop showing the pages that an entry opened until the next fold."""
+    """Close the pages that an entry opened. Such pages would otherwise stay open until the next fold."""
     for key, change in plan.state.deferred_changes().items():
         page = plan.page(key)
         if change.seq == seq and change.opened and isinstance(page, PageRecord):
@@ -563,13 +564,13 @@ def _revert_segment(plan: Plan, touched: Touched) -> None:
 
 
 _RIGHTS = (Permission.PRIVATE, Permission.READ_ONLY, Permission.READ_WRITE, Permission.SYSTEM_MANAGED)
-"""The permissions, the one with the fewest rights of an agent first."""
+"""The permissions, ordered from the fewest rights of an agent to the most."""
 
 
 def _permission(before: SegmentRecord, now: SegmentRecord) -> Permission:
-    """Return the permission of a restored segment: the present one.
+    """Return the permission of a restored segment: the present permission.
 
-    If the present one belongs to another segment with the same id, it is the one with fewer rights.
+    If the present record belongs to another segment with the same id, return the permission with fewer rights.
     """
     if before.position == now.position:
         return now.permission

@@ -121,7 +121,7 @@ class FaultyStorage:
     """Wraps a storage and fails at its k-th call, `before` or `after` the call is done.
 
     `after` simulates a lost acknowledgement: the commit is made, but the caller gets an error. A stream that fails
-    `after` ends behind its first record. With `lasting`, every later call fails too until `heal()`. `fail_at=0` never
+    `after` ends after its first record. With `lasting`, every later call fails too until `heal()`. `fail_at=0` never
     fails and only counts. `error` is raised instead of `InjectedFault`.
     """
 

@@ -74,7 +74,7 @@ def text_size(messages: Sequence[Message]) -> int:
 
 
 def _no_further(count: Count, limit: int) -> Count:
-    """Return a counter that stops early: of a text of megabytes only the beginning is counted, and only once."""
+    """Return a counter that reads a text only until it has more than `limit` tokens, and caches the result."""
     known: dict[str, int] = {}
 
     def count_early(text: str) -> int:
@@ -91,7 +91,7 @@ def _no_further(count: Count, limit: int) -> Count:
 
 
 def _sizes(message: Message, count: Count) -> list[int]:
-    """Return the tokens of a message that can be shortened: its text, and call arguments if they are long."""
+    """Return the tokens of the text of a message and of the arguments of each call; 0 for what is not shortened."""
     arguments = [count(call.arguments) for call in message.tool_calls]
     text = count(message.text) if message.content else 0
     return [text, *(size if size > _LONG_CALL else 0 for size in arguments)]
@@ -156,7 +156,7 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
 
 
 def _with_less_media(messages: list[Message], limit: int, index: PageIndex, count: Count) -> list[Message]:
-    """Return the messages with a marker for every image or file that cannot stay, however short the texts become."""
+    """Replace images and files by markers, the largest first, until shortened texts can make the messages fit."""
     sizes = [size for message in messages for size in _sizes(message, count)]
     over = _size(messages, count) - sum(sizes) + _MIN_CLIP * sum(map(bool, sizes)) - limit
     found = [
@@ -178,7 +178,7 @@ def _with_less_media(messages: list[Message], limit: int, index: PageIndex, coun
 
 
 def left_out(what: str, index: PageIndex) -> str:
-    """Return the marker in place of something that is not shown."""
+    """Return the marker that replaces content which is not shown."""
     return f"[… {what} of {index} left out …]"
 
 
@@ -187,7 +187,7 @@ def _size(messages: Sequence[Message], count: Count) -> int:
 
 
 def share_equally(sizes: Sequence[int], total: int) -> list[int]:
-    """Return how much each may take so that all fit the total: the small ones whole, the large ones equal shares."""
+    """Divide `total` among items of these sizes: a small item gets its whole size, large items get equal shares."""
     allowed = [0] * len(sizes)
     left = max(0, total)
     order = sorted(range(len(sizes)), key=lambda n: sizes[n])

@@ -25,10 +25,10 @@ _DECAY = 0.9
 _STORE_THRESHOLD = 0.005
 _MAX_MODELS = 100
 _MIN_FACTOR, _MAX_FACTOR = 0.2, 5
-"""No vocabulary differs more from the one that quire counts with; a report outside belongs to another view."""
+"""The range of the factor. No vocabulary differs more from quire's; other reports belong to another view."""
 _MAX_NAMED = 4
 _REPLY_SEARCH = 64
-"""The number of newest messages among which the last reply is looked for."""
+"""The last reply is searched among this many newest messages."""
 _KIND_LABELS = {
     "system": "system prompt",
     "preamble": "how to read this",
@@ -55,10 +55,11 @@ class Price(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """The cost of sending a view, in plain tokens, with the tokens read from the cache, written to it, and neither.
+    """The cost of sending a view, and the number of its tokens that are read from the cache, written to it, or neither.
 
-    `why` is a sentence that explains why the rest was not read from the cache. The bill assumes that the provider still
-    has the prefix: caches live for minutes, and no provider reports when one expires.
+    `cost` is in plain tokens. `why` is a sentence that explains why the other tokens are not read from the cache. The
+    bill assumes that the provider still has the prefix: caches live for minutes, and no provider reports when one
+    expires.
     """
 
     read: int
@@ -103,7 +104,7 @@ class Outlook(Struct, frozen=True, kw_only=True):
 
 
 def last_reply_at(state: State) -> int:
-    """Return the time of the assistant's newest message in milliseconds since 1970; 0 if none is near the end."""
+    """Return the time of the assistant's newest message in milliseconds since 1970; 0 if the search finds none."""
     newest = state.next_message - 1
     for number in range(newest, max(-1, newest - _REPLY_SEARCH), -1):
         record = state.message(number)
@@ -190,9 +191,10 @@ def _quantity(number: int, thing: str) -> str:
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """The billing of a model: `factor` is billed by counted tokens over the last reports, `error` its spread.
+    """The billing of a model: `factor` is billed tokens divided by counted tokens, and `error` is its spread.
 
-    `counted`, `billed` and `cached` are those of the last report. The model is named without vendor and date.
+    Both come from the last reports. `counted`, `billed` and `cached` are the tokens of the last report. `model` is the
+    name of the model without vendor and date.
     """
 
     model: str
@@ -232,7 +234,7 @@ class UsageReports:
         return self._billings
 
     def learn(self, engine: Engine, actor: str, usage: object, model: str | None, tools: int, counted: int) -> Usage:
-        """Add a provider's report on a view of so many tokens; commit the billings if the factor changed."""
+        """Add a provider's report on a view of `counted` tokens; commit the billings if the factor changed."""
         if model is not None and not (isinstance(model, str) and model):
             raise InvalidValue(f"is {short_repr(model)}; the name of a model is needed.", argument="model")
         used, extra = read_usage(usage), check_whole_number(tools, "tools")
@@ -269,7 +271,7 @@ class UsageReports:
 
 
 def _check_report(used: BilledTokens, counted: int, tools: int) -> None:
-    """Raise `InvalidValue` if a report cannot belong to a view of so many tokens."""
+    """Raise `InvalidValue` if a report cannot belong to a view of `counted` tokens."""
     factor = used.billed / (counted + tools)
     if not _MIN_FACTOR <= factor <= _MAX_FACTOR:
         extra = f" and {tools:,} of tools" if tools else ""

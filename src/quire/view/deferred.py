@@ -14,7 +14,10 @@ from quire.storage.base import Record
 
 
 class DeferredReader(Reader):
-    """A reader in which every anchored page has its state from before the agent's first change."""
+    """A reader that returns each changed page in its state before the agent's first change.
+
+    `anchors` are the deferred changes, by the key of the page.
+    """
 
     def __init__(self, reader: Reader, anchors: Mapping[int, DeferredChange]) -> None:
         super().__init__(reader)

@@ -30,7 +30,7 @@ _LATER = "(shown here from the next fold on)"
 _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
 _TOKEN_BYTES = 8
-"""The estimated memory of a part: a constant, and so much for each of its tokens."""
+"""The estimated memory of a part in bytes: a constant, and these bytes for each of its tokens."""
 _MANY_CHARACTERS = 1 << 16
 _TRIES = 3
 
@@ -43,8 +43,8 @@ def block_head(key: str, title: str) -> str:
 class PartBuilder:
     """Builds the parts of single pages and caches them until a page changes.
 
-    `count` counts tokens and `measure` caches what it counts; `key` is the context's key. A part of a page that an
-    entry after `committed` changed is not cached: that entry may never be committed.
+    `count` counts tokens and `measure` caches what it counts; `key` is the context's key. `committed` is the last
+    committed entry. The part of a page that a later entry changed is not cached: that entry may never be committed.
     """
 
     def __init__(self, count: Callable[[str], int], key: str, known: Mapping[str, int] | None = None) -> None:
@@ -95,7 +95,7 @@ class PartBuilder:
         return part
 
     def quote_body(self, reader: Reader, page: PageRecord, *, alone: bool = False) -> str:
-        """Return the body of a text page, escaped for a block or for a message `alone`, and clipped if it has to be."""
+        """Return the body of a text page, escaped and clipped. In a message `alone`, its lines are not indented."""
         body, limit = reader.body(page.header.body), page.header.clip
         quote = self.escaping.escape_key if alone else self.escaping.escape_lines
         return clip_text(body, limit, reader.index(page.key), self.count, quote) if limit else quote(body)
@@ -122,7 +122,7 @@ class PartBuilder:
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _bounded_note(self, reader: Reader, page: PageRecord, index: PageIndex) -> ViewPart:
-        """Return a summary within its `clip` tokens. The summary of a few words only says that there are messages."""
+        """Return a summary within its `clip` tokens. If these are very few, show only its name, its index or `…`."""
         limit, quote = page.header.clip, self.escaping.escape_lines
         head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
         body = reader.body(page.header.body)
@@ -135,7 +135,7 @@ class PartBuilder:
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
-        """Return an exchange without thinking. Its reply has the part with thinking, if that may be sent back."""
+        """Return an exchange without thinking. `reply.whole` is the part with thinking, if that may be sent back."""
         header = page.header
         stored = [_message_at(reader, number) for number in header.numbers]
         messages = [_without_unsendable(message) for message in stored]
@@ -222,7 +222,7 @@ class PartBuilder:
         return ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
 
     def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
-        tokens = part.tokens if part.tokens <= self.most else 0  # of a larger one, only a line is drawn
+        tokens = part.tokens if part.tokens <= self.most else 0  # of a larger part, only a line is drawn
         self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * tokens)
 
 
@@ -247,7 +247,10 @@ class Node(NamedTuple):
 def draw_conversation(
     reader: Reader, builder: PartBuilder, committed: int, known: Callable[[PageRecord], Node | None] = lambda page: None
 ) -> list[Node]:
-    """Return the conversation in order: blocks of lines, exchanges, notes. `known` returns elements drawn before."""
+    """Return the conversation in order: blocks of lines, exchanges, notes.
+
+    `known` returns the element of a page if it was drawn before.
+    """
     number = reader.conversation()
     if number is None:
         return []
@@ -255,7 +258,7 @@ def draw_conversation(
     shown = list(shown_pages(reader, page_key(number, 0)))
     expanded = [page for page in shown if page.header.visibility is Visibility.EXPANDED]
     found = {page.key: node for page in expanded if (node := known(page)) is not None}
-    drawn = {key: node for key, node in found.items() if node.part.bare is None}  # without thinking
+    drawn = {key: node for key, node in found.items() if node.part.bare is None}  # those with thinking are drawn again
     missing = [page for page in expanded if page.key not in drawn and not builder.is_cached(page)]
     reader.prefetch([n for page in missing for n in page.header.numbers])
     for generation, group in groupby(shown, key=generation_of):
@@ -287,7 +290,7 @@ def draw_opened(
 ) -> ViewPart:
     """Return a quotation of a page that an agent opened. It follows the exchange that opened it until the next fold.
 
-    Pages that moved below an opened folder since are `missing` until the next fold: they are only named.
+    `missing` are pages that moved into an opened folder since. Until the next fold, only their indices are shown.
     """
     title = f"Opened [{reader.index(page.key)}] {builder.escaping.escape_line(page.header.name)}"
     text = block_head(builder.key, title)
@@ -410,7 +413,7 @@ def _as_line(page: PageRecord) -> PageRecord:
 
 
 def _is_below(reader: Reader, key: int | None, folder: int) -> bool:
-    """Return whether a page or a folder above it is shown below `folder`."""
+    """Return whether a page is below `folder`, and neither it nor a folder between them is archived."""
     while key is not None and key != folder:
         page = reader.page(key)
         if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
@@ -473,7 +476,7 @@ def _with_distinct_ids(messages: list[Message]) -> list[Message]:
 
 
 def _free_id(word: str, number: int, taken: set[str]) -> str:
-    """Return the first id of `word` and a number from `number` that is not taken, and add it to `taken`."""
+    """Return the first free id `word_N` with N from `number` on, and add it to `taken`."""
     while f"{word}_{number}" in taken:
         number += 1
     taken.add(f"{word}_{number}")

@@ -31,7 +31,7 @@ class Escaping:
     def __init__(self, key: str) -> None:
         self._key = Disguise(key)
         self.number = self._key.number
-        """The number in the key. A text without it, and without other than ASCII characters, lacks the key."""
+        """The number in the key. An ASCII text without this number cannot contain the key."""
 
     def escape_key(self, text: str) -> str:
         """Return the text with every occurrence of the key broken up."""
@@ -46,7 +46,7 @@ class Escaping:
         return indent_lines(self.escape_key(text))
 
     def escape_id(self, text: str) -> str:
-        """Return an id or the name of a tool without the key. Every provider accepts the result if it did before."""
+        """Return an id or the name of a tool without the key. A provider that accepts it accepts the result."""
         return self._break(text, lambda found: found[:1] + _ID_BREAK + found[2:]) if self.has_key(text) else text
 
     def escape_url(self, text: str) -> str:
@@ -109,7 +109,8 @@ class Escaping:
         own = message.role == "assistant"
         if content is None or isinstance(content, str):
             return content if own or content is None else self.escape_key(content)
-        if own:  # results of the provider's tools are other text; but thinking after them is bound to what came before
+        if own:
+            # a part of type "other" is a result of a provider's tool; thinking after it may be bound to it, so it stays
             if any(part.get("type") == "thinking" for part in content):
                 return content
             return [self.escape_value(part) if part.get("type") == "other" else part for part in content]

@@ -51,7 +51,7 @@ class Why(Struct, frozen=True, kw_only=True):
 class Stats(Struct, frozen=True, kw_only=True):
     """The number of items, active and obsolete, their tokens, and the tokens of each segment.
 
-    `window_items` counts open windows. `usage` is what each model was found to bill (`report_usage`).
+    `window_items` counts open windows. `usage` is the billing of each model (`report_usage`).
     """
 
     total_items: int = 0
@@ -139,7 +139,7 @@ def _calls(state: State, index: PageIndex) -> str:
 
 
 def _is_real(shown: ShownPage) -> bool:
-    """Return whether a page exists, and is not a chapter of one preview: such a chapter is named by a span of pages."""
+    """Return whether a page is stored. A chapter that only a preview has is not: its index is a span of pages."""
     return SPAN not in shown.index
 
 
@@ -211,7 +211,7 @@ def _is_note(state: State, page: PageRecord) -> bool:
 
 
 def _layout_room(state: State, page: PageRecord, parts: Sequence[ViewPart], budget: int) -> int:
-    """Return about how many tokens the newest page of a layout may have to be whole."""
+    """Return about how many tokens the newest page of a layout may have to be shown whole."""
     from quire.view.layout import layout_rooms  # late: it is needed only here and by folds
 
     kinds = tokens_by_kind(parts)

@@ -52,7 +52,7 @@ class ViewFacade:
 
     @property
     def budget(self) -> int:
-        """The most tokens of a view of this context. Setting it is committed with the next write."""
+        """The most tokens of a view of this context. A new value is committed with the next write."""
         return self._engine.budget
 
     @budget.setter
@@ -62,10 +62,11 @@ class ViewFacade:
     def answer(
         self, state: State, number: int, message: Message, view: object | None
     ) -> tuple[SentView | None, NoteRecord | None]:
-        """Return what a reply is stored with: the new tail of the view it answers, and what its thinking is bound to.
+        """Return the values to store with a reply: the record of the view that it answers, and a note of the tools.
 
-        The second value is the note of the tools that were sent with the view, if they are new. Without a view, it
-        answers the last one of this handle, if no message came since. A preview is not stored.
+        The record has the tail of the view and what the thinking of the reply is bound to. The note has the tools that
+        were sent with the view; it is None if they are not new. Without a `view`, the reply answers the last view of
+        this handle, if no message came since. Nothing is stored for a preview.
         """
         _check_view(view)
         given = view if isinstance(view, View) else None
@@ -104,7 +105,7 @@ class ViewFacade:
         return self._renderer.outlook()
 
     def room(self) -> int:
-        """Return the budget without the tokens that the last view kept in reserve. Draws and plans nothing."""
+        """Return the budget without the tokens that the last view kept in reserve. This draws no view."""
         return max(0, self.budget - self._renderer.reserved)
 
     def stats(self) -> Stats:

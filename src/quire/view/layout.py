@@ -1,9 +1,9 @@
 """Layout: which pages outside the conversation are shown whole, and how few lines show all the others.
 
 It is decided anew at every fold. Pinned pages are whole, then pages that an agent opened since the last fold, then a
-developer's pages, then an agent's notes, each newest first, as far as there is room. Everything else is lines: at first
-one run for each segment, and then the run with the newest page is opened, again and again, until the room for lines is
-used.
+developer's pages, then an agent's notes, each newest first, as far as there is room. All other pages are in lines: at
+first each segment is one run, which is one line for several pages. Then the run with the newest page is divided
+into shorter runs, again and again, until the room for lines is used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,23 +35,23 @@ A larger share would leave too little room after a fold, so that the next one co
 """
 LEAST_GIVEN_SHARE = 0.15
 FULL_SHARE = 0.5
-"""If the system prompt is long, a developer's pages get the first of these shares, up to the second with the prompt."""
+"""If the system prompt is long, a developer's pages get the first share, unless both together exceed the second one."""
 OWN_SHARE = 0.1
 """The share of the budget for notes of agents that are shown whole."""
 _PIECES = (16, 8, 4, 2)
 _LONGEST_LINE = 8
-"""A line takes at most this part of the room for lines."""
+"""A line takes at most the room for lines divided by this."""
 _SHORTEST_LINE = 40
 _RUN_TOKENS = 30
 """The estimated tokens of a run in a segment of its own."""
 _MISSES = 8
-"""After so many pages that did not fit, older ones of a segment are not tried."""
+"""After this many pages of a segment did not fit, its older pages are not tried."""
 _ALL_MISSES = 32
-"""After so many pages of all segments that did not fit, no others are tried."""
+"""After this many pages of all segments did not fit, no other page is tried."""
 _CAPACITY_LINES = 5
-"""Lines take at most this part of a capacity."""
+"""Lines take at most the capacity of a segment divided by this."""
 _MOST_PARTS = 4
-"""A segment that does not fit its capacity with this part of it shows nothing."""
+"""A segment that is too large even if it is planned for its capacity divided by this shows nothing."""
 
 
 class Rooms(NamedTuple):
@@ -88,14 +88,14 @@ class _Item:
 
 
 class _SegmentPlan:
-    """The layout of one segment in the making."""
+    """The layout of one segment while it is planned."""
 
     def __init__(self, number: int, capacity: int, part: int) -> None:
         self.number = number
         self.most = capacity
         """The capacity of the segment; 0: none."""
         self.capacity = max(1, capacity // part) if capacity else 0
-        """The part of it that this attempt may use."""
+        """The part of the capacity that this attempt may use."""
         self.part = part
         self.whole: dict[int, PageRecord] = {}
         self.paths: dict[int, list[Slot]] = {}
@@ -108,7 +108,7 @@ class _SegmentPlan:
         self.top: _Item | None = None
 
     def has_room(self, tokens: int) -> bool:
-        """Return whether so many tokens more stay within the capacity."""
+        """Return whether the capacity has room for `tokens` more tokens."""
         limit = self.capacity - (self.capacity // _CAPACITY_LINES if self.part > 1 else 0)
         return not self.capacity or self.used + tokens <= limit
 
@@ -126,7 +126,7 @@ class LayoutPlanner:
         """The tokens that the last layout uses: whole pages of developers, notes of agents, and lines, estimated."""
 
     def lay_out(self, rooms: Rooms) -> None:
-        """Plan the layouts within these rooms. Segments above their capacity get half of it."""
+        """Plan the layouts within these rooms. A segment above its capacity is planned again for half of it."""
         parts: dict[int, int] = {}
         while over := self._try(rooms, parts):
             for number in over:
@@ -153,17 +153,17 @@ class LayoutPlanner:
         return over
 
     def _keep_equal(self, number: int) -> None:
-        """Write no layout that is equal to the stored one but for the entry that decided it."""
+        """Drop the planned layout if it differs from the stored one only in its entry: then it need not be written."""
         old, new = self._plan.state.layout(number), self._plan.layouts[number]
         segment = self._plan.segment(number)
-        is_later = old is not None and segment is not None and segment.seq > old.seq  # than the layout
+        is_later = old is not None and segment is not None and segment.seq > old.seq  # the segment changed
         if old is not None and new is not None and not is_later and replace(new, seq=old.seq) == old:
             del self._plan.layouts[number]
 
     # Whole pages
 
     def _choose_whole(self, segments: list[_SegmentPlan], rooms: Rooms) -> set[int]:
-        """Choose the pages that are whole; return the numbers of segments whose capacity left some of them out."""
+        """Choose the pages that are whole; return the segments without room for some pages."""
         by_number = {segment.number: segment for segment in segments}
         over: set[int] = set()
         for key in sorted(self._plan.state.pins()):
@@ -304,7 +304,7 @@ class LayoutPlanner:
         return item
 
     def _open(self, item: _Item, segment: _SegmentPlan, longest: int, room: int) -> list[_Item] | None:
-        """Return the items that an opened one shows, if they cost at most `room` tokens more; else None."""
+        """Return the items that replace an item when it is opened; None if they cost over `room` tokens more."""
         run = item.run
         if item.page is not None:
             if not item.page.header.folder or item.page.is_root or self._plan.is_hidden(item.page):
@@ -381,7 +381,7 @@ class LayoutPlanner:
         )
 
     def _items(self, item: _Item, segment: _SegmentPlan) -> Iterator[LayoutItem]:
-        """Yield an item as it is shown, with the whole pages that it covers after it."""
+        """Yield the layout items of a run or page, followed by the whole pages that it covers."""
         if item.inside is None:
             if item.item is not None:
                 yield item.item

@@ -27,7 +27,7 @@ class OpenedPages(NamedTuple):
 
 
 def find_opened(plan: Plan, budget: int) -> OpenedPages:
-    """Return the opened pages, the last opened first, as far as there is room for them."""
+    """Return the opened pages that have room. The last opened ones are taken first."""
     last, conversation = plan.state.note(LAST_FOLD), plan.conversation()
     if last is None or conversation is None:
         return OpenedPages()
@@ -70,7 +70,7 @@ def opened_room(reader: Reader, key: int, budget: int) -> int:
 
 
 def opened_tokens(reader: Reader, page: PageRecord, most: int) -> int:
-    """Return about how many tokens a page takes if it is open. Of a folder, count no further than above `most`."""
+    """Return about how many tokens a page takes if it is open. For a folder, stop counting above `most`."""
     header = page.header
     if not header.folder:
         return header.clip or header.tokens

@@ -72,7 +72,8 @@ class CompressionConfig(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta
 
     By default the conversation folds when the view would exceed the budget, down to 0.4 of it. The last three turns are
     kept as far as they fit half of that. `keep_turns` sets how many are kept. With `sliding_window`, a fold takes all
-    turns but the last so many. If folding is not `enabled`, a view that is too large is shortened without a commit.
+    turns except this many newest ones. If folding is not `enabled`, a view that is too large is shortened without a
+    commit.
 
     `cache_seconds` is how long the provider keeps a prefix. After a longer pause the whole view is paid in full anyway,
     so a view of more than 0.6 of the threshold is folded then instead of soon after.

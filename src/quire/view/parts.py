@@ -65,7 +65,7 @@ class FoldResult(NamedTuple):
 PreparedLine = tuple[str, str, FactAccount]
 """The name and the summary of a line, and the account of the facts in the text that it replaces."""
 PreparedLines = dict[tuple[int, ...], PreparedLine]
-"""Lines by what they depend on."""
+"""Prepared lines, by the pages, versions and limits that they depend on."""
 
 
 class ShownPage(Struct, frozen=True):
@@ -137,7 +137,8 @@ class CountedTools(NamedTuple):
 class ViewPart:
     """Some messages of a view: their kind, their tokens, and the pages they show.
 
-    The part of an exchange may have the `reply` in it. It has no thinking; `bare` is this part for the one that has.
+    `reply` is the reply of a model in the part of an exchange. That part has no thinking. The part of the same exchange
+    with thinking refers to it as `bare`.
     """
 
     __slots__ = ("_anthropic", "_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")

@@ -37,7 +37,7 @@ loading a vocabulary. A test counts them."""
 
 
 def context_key(state: State) -> str:
-    """Return the key of a context: the stored one, or that of a context without one, derived from its identity."""
+    """Return the key of a context: the stored one. An old context has none; its key is derived from its identity."""
     note = state.note(KEY)
     return note.name if note and note.name else derived_key(state.head.identity)
 

@@ -26,9 +26,9 @@ TITLE = "Recalled from earlier"
 class RecallBlock:
     """The recalled pages of one view, in at most `share` tokens.
 
-    The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and visible
-    pages among the best count for the share. Of a `selective` block, the scores decide the size. A message with less
-    clarity than `floor` gets a small block.
+    The blocks of earlier views stay until the next fold. So a block has only pages that are not visible, and the
+    visible pages among the best reduce its share. If the block is `selective`, the scores decide its size. A
+    message with less clarity than `floor` gets a small block (see `memory_scores`).
     """
 
     def __init__(self, engine: Engine, builder: PartBuilder, share: int, *, selective: bool, floor: float) -> None:

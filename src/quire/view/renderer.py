@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 LINE_TOKENS = 72
 """The most tokens of the budget line in the tail of a view."""
 DEFAULT_OPTIONS = RenderOptions()
-"""A view with these options, and not with equal ones, can be one that only grew at its end."""
+"""The default options. They are compared by identity: only a view with this object can use `_grown_view`."""
 
 
 class Renderer:
@@ -77,7 +77,7 @@ class Renderer:
         self.config = config
         self._preamble = words
         self._cache_budget = self._laid_out = 0
-        self._most = 0  # tokens of segments that are drawn at most
+        self._most = 0  # the most tokens of segments that are drawn
         self._engine = engine
         self._on_fold = on_fold
         self._builder: PartBuilder | None = None
@@ -146,7 +146,7 @@ class Renderer:
         if fills or (is_wrong and not may_fold):
             whole = new_tail(cache, whole=True)
             drawn = self._preview(cache, wanted, room, whole, limit, fills=fills)
-            if recall is not None and fills:  # it shows other pages than the layout, so others are recalled
+            if recall is not None and fills:  # a preview shows other pages, so other pages are recalled
                 whole = new_tail(drawn)
                 drawn = self._preview(cache, wanted, room, whole, limit, fills=True)
             cache, tail, after = (cache, tail, after) if drawn is cache else (drawn, whole, whole.parts())
@@ -178,7 +178,7 @@ class Renderer:
     def _grown_view(self) -> View | None:
         """Return the view with default options if it only grew at its end since the last one, else None.
 
-        This does what `render` does in the usual case, without looking at everything else.
+        This does what `render` does in the usual case, without the checks of the other cases.
         """
         engine, cache = self._engine, self._cache
         state, room = engine.current(), engine.budget
@@ -290,7 +290,7 @@ class Renderer:
         return b"" if is_plain else _digest(options.include_system_prompt, tools)
 
     def _bind_windows(self, cache: ViewCache, frame: bytes, tail: Tail | None, *, is_last: bool = False) -> None:
-        """Bind thinking to the windows among the messages too. If they change once more, show no thinking."""
+        """Bind thinking to the windows among the messages too. If the last call changes them, show no thinking."""
         windows = [(entry, part.messages[0].text) for entry, part in tail.parts_by_entry()] if tail else []
         bound = _digest(frame, windows) if windows else frame
         if bound != self._frame:
@@ -348,9 +348,9 @@ class Renderer:
     ) -> Tail:
         """Return the tail of a view with the parts in `cache`. Obsolete pieces are in it only if there is room.
 
-        Windows take a quarter of the budget, or the capacity of their segment. What the last fold shrank to lines stays
-        so in views of the context's `own` size. The `whole` tail is the one after a fold: without preludes
-        and with the recalled pages of a view that shows none of them.
+        Windows take a quarter of the budget, or the capacity of their segment. Windows that the last fold shrank to
+        lines stay lines in views of the context's `own` size. The `whole` tail is the one after a fold: it has no
+        preludes, and it has all recalled pages, because the view does not show them yet.
         """
         state = self._engine.state
         current = [piece for piece in pieces if piece.is_current is None or piece.is_current(state)]
@@ -395,7 +395,7 @@ class Renderer:
         return share if self.config.target_tokens is None else min(self.config.target_tokens, room)
 
     def _prepare_fold(self, cache: ViewCache, room: int, used: int) -> None:
-        """Do a part of the work of the next fold, if it is to be expected after a view of `used` tokens."""
+        """Do a part of the work of the next fold, if a view of `used` tokens makes a fold likely."""
         target = self._target(room)
         if used > target:
             cache.prepare_fold(self._engine.state, self._threshold(room) - target // 2, int(room * LINES_SHARE))
@@ -425,7 +425,7 @@ class Renderer:
     ) -> tuple[ViewCache, FoldResult | None]:
         """Commit one fold if it saves enough; return the parts of the view and the fold.
 
-        `used` are the tokens of the tail without a fold; `tail` is the one after it. All preludes end with a fold. If
+        `used` are the tokens of the tail without a fold; `tail` is the tail after it. All preludes end with a fold. If
         another writer was first, or the storage is read-only, nothing is folded: the next view folds.
         """
         engine, budget = self._engine, self._cache_budget
@@ -466,7 +466,7 @@ class Renderer:
         if plan.pages:
             summaries.settle()
             self._on_fold(fitter.result)
-        is_changed = engine.state.version != plan.seq  # by a listener
+        is_changed = engine.state.version != plan.seq  # a listener changed the context
         return self._update_cache() if is_changed else drawn, fitter.result
 
     def _is_raised(self) -> bool:

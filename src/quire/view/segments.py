@@ -1,4 +1,4 @@
-"""Drawing the segments outside the conversation: as their layouts say, or without a layout as their pages are.
+"""Drawing the segments outside the conversation: by their layouts, or, without a layout, by the state of each page.
 
 A layout is decided at a fold. Pages that a developer adds later are shown after the newest message of that time, so
 that the text before it does not change.
@@ -28,7 +28,7 @@ GATHERED = "More segments"
 MOST_NEW = 16
 """If more new pages come together, they are shown as one run."""
 MOST_WAITING = 1_000
-"""If more numbers were taken in a segment since its layout, a fold makes a new one."""
+"""If a segment got more new pages than this since its layout, a fold makes a new layout."""
 _RUN_TOKENS = 64
 _HEAD_TOKENS = 6
 """The fewest tokens of a page besides its body."""
@@ -62,7 +62,10 @@ def drawn_segments(reader: Reader) -> list[tuple[int, SegmentRecord]]:
 def draw_segments(
     reader: Reader, builder: PartBuilder, most: int | None = None, known: Mapping[int, ViewPart | None] | None = None
 ) -> SegmentView:
-    """Return one block of text for every segment with something to show, in display order. `known` have not changed."""
+    """Return one block of text for every segment with something to show, in display order.
+
+    `known` are the blocks of segments that have not changed.
+    """
     segments = drawn_segments(reader)
     parts = []
     blocks: dict[int, ViewPart | None] = {}
@@ -246,7 +249,7 @@ def _new_entry(state: State, page: PageRecord) -> int:
 
 
 def _entry(page: PageRecord, layout: LayoutRecord) -> int:
-    """Return the entry that brought a page into its segment: a page of another segment keeps its entry of creation."""
+    """Return the entry that brought a page into its segment: its creation, or its last change if it was moved here."""
     return page.header.born if page.header.born > layout.seq else page.header.seq
 
 
@@ -264,7 +267,7 @@ def _layout_pieces(reader: Reader, builder: PartBuilder, layout: LayoutRecord) -
 
 
 def _tree_pieces(reader: Reader, builder: PartBuilder, number: int) -> Iterator[Piece]:
-    """Yield every page of a segment as its own visibility says."""
+    """Yield every page of a segment, open or as a line, by its own visibility."""
     root = reader.page(page_key(number, 0))
     if isinstance(root, PageRecord) and reader.is_hidden(root):
         yield page_piece(reader, builder, root)

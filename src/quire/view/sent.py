@@ -1,7 +1,7 @@
 """The last view that was sent to a model: what a reply stores of it, and how another process draws it again.
 
-Windows and recalled pages exist only in the process that renders. So a reply is stored with the tail of its view, with
-the view's figures, and the context with the tools of the last view. The other parts follow from the journal.
+Windows and recalled pages exist only in the process that renders. So a reply is stored with the tail and the figures of
+its view, and the context stores the tools of the last view. All other parts can be drawn again from the journal.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from quire.view.view import View
 
 _CHUNK = 64
 _SEARCHED = 1_024
-"""The newest messages that are searched for a reply."""
+"""The number of newest messages that are searched for a reply."""
 
 
 class LastSent(Struct, frozen=True, kw_only=True):

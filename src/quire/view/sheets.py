@@ -4,7 +4,7 @@ A chunk is a few dozen neighbours with their sum: how many pages are below them,
 updates the stored chunks in which pages changed. Chunks hold only places and numbers: an old one still covers every
 page, and none repeats the name of a page.
 
-A run is several neighbours in one line that says how many they are, what about, and how to open it.
+A run is several neighbours that are shown as one line: their number, their subjects, and the index that opens them.
 """
 
 import re
@@ -72,7 +72,7 @@ class Sheets:
         self._chunks: dict[int, tuple[SheetChunk, ...]] = {}
         self._changed: set[int] = set()
         self._short: dict[Run, list[PageRecord]] = {}
-        """The pages of runs that were read to be divided."""
+        """The pages of short runs that were read already."""
         self._stored = self._load(SHEET_STATE)
         self._is_built = isinstance(self._stored, SheetState) and self._stored.identity == state.head.identity
 
@@ -108,11 +108,11 @@ class Sheets:
         return found if len(found) <= most else None
 
     def count(self, run: Run) -> int:
-        """Return how many children a run has, windows too, which no layout shows."""
+        """Return how many children a run has, including windows, which no layout shows."""
         return len(self._short[run]) if run in self._short else self._children(run)
 
     def split(self, run: Run, pieces: int) -> list[Run]:
-        """Divide a run into at most so many runs, at places that later appends do not move."""
+        """Divide a run into at most `pieces` runs, at places that later appends do not move."""
         first, last = self._inside(run)
         if last - first > 1 and self._children(run) > _READ:
             chunks, size = self.chunks(run.folder), _piece_size(last - first, pieces)
@@ -256,7 +256,7 @@ class Sheets:
         places: Places = {}
         keys: set[int] = set()
         for _, entry in read_entries(state, stored.version + 1):
-            if entry.operation == PURGE:  # it does not tell where the pages were
+            if entry.operation == PURGE:  # its entry does not record where the pages were
                 return None
             for touched in entry.touched:
                 if touched.family == PAGE_CODE and segment_number(touched.key) != conversation:
@@ -431,7 +431,7 @@ def _newest(chunks: Iterable[SheetChunk]) -> int:
 
 
 def _piece_size(count: int, pieces: int) -> int:
-    """Return the smallest power of two that divides `count` things into at most so many pieces."""
+    """Return the smallest power of two that divides `count` things into at most `pieces` pieces."""
     size = 1
     while -(-count // size) > pieces:
         size *= 2
@@ -439,7 +439,7 @@ def _piece_size(count: int, pieces: int) -> int:
 
 
 SPAN = "…"
-"""Between the first and the last page of a run."""
+"""The sign between the first and the last page of a run."""
 _SPELLINGS = ("…", "...", "..")
 _NAME_LENGTHS = (40, 20, 10)
 _WORDS = 3
@@ -459,7 +459,7 @@ class RunLine(NamedTuple):
 
 
 def draw_run(sheets: Sheets, reader: Reader, run: Run, count: Count, most: int) -> RunLine | None:
-    """Return the line of a run in at most so many tokens, if a line can be that short; None if the run is empty."""
+    """Return the line of a run in at most `most` tokens, if a line can be that short; None if the run is empty."""
     ends = sheets.ends(run)
     if ends is None:
         return None
@@ -512,7 +512,7 @@ def read_span(index: str) -> tuple[str, str] | None:
 
 
 def clip_line(line: str, count: Count, most: int) -> int:
-    """Return how many characters of a line with its line break fit in so many tokens; 0 if all of them do."""
+    """Return how many characters of a line with its line break fit in `most` tokens; 0 if all of them do."""
     used = count(line)
     if used <= most:
         return 0

@@ -1,8 +1,8 @@
 """The tail of a view: the parts after the conversation. A tail has only what changed since the tails before it.
 
 All open windows together have a share of the view. Windows that do not fit it are shown as lines, the least recently
-used first, and lines that do not fit are counted in one line. A fold can shrink more windows to lines; it stores only
-up to which entry, so that every process draws the same tail.
+used first, and lines that do not fit are counted in one line. A fold can shrink more windows to lines. It stores only
+an entry: windows that were last used by this entry or an earlier one are lines. So every process draws the same tail.
 
 A tail stays in the conversation as a prelude, before the reply that it led to, until the next fold: the provider has
 cached it with the rest of the request, and thinking is bound to it. So a tail is stored with the reply (`SentView`),
@@ -36,7 +36,7 @@ _MORE_TOKENS = 60
 """About the size of the line that counts windows."""
 
 LastLines = tuple[int, int]
-"""Windows are lines if they were last used by this entry or an earlier one: unimportant windows, important windows."""
+"""Two entries, for unimportant and important windows: windows that were last used by then are shown as lines."""
 NO_LINES: LastLines = (0, 0)
 
 
@@ -91,7 +91,7 @@ class Tail:
             self.lay_out()
 
     def lay_out(self, last_lines: LastLines = NO_LINES) -> None:
-        """Show every piece whole, but for windows up to `last_lines` and windows above the share."""
+        """Show every piece whole, except windows that `last_lines` or the share reduces to lines."""
         self.last_lines = last_lines
         self._show_lines([])
         row = self._shrinkable()
@@ -133,11 +133,11 @@ class Tail:
 
     @property
     def has_open_windows(self) -> bool:
-        """Return whether a window is shown with its content that may shrink to a line."""
+        """True if a window that may shrink to a line is shown with its content."""
         return any(self._is_open(n) for n in range(len(self._pieces)))
 
     def least_tokens(self) -> int:
-        """Return the tokens that are left if everything shrinks that may: pinned pieces, and a line for the others."""
+        """Return the fewest tokens of this tail: those of the pinned pieces, and of one line for the others."""
         kept = sum(part.tokens for n, part in enumerate(self._whole) if self._pieces[n].priority is Priority.PINNED)
         return kept + self._text_tokens(self._gather_text([n for n in self._shrinkable() if self._pieces[n].priority]))
 
@@ -159,7 +159,7 @@ class Tail:
         self.lay_out(steps[min(found, len(steps) - 1)])
 
     def squeeze(self, excess: int) -> None:
-        """Free `excess` tokens if possible: show windows as lines, remove what has no line, gather the lines."""
+        """Free `excess` tokens if possible: show windows as lines, remove pieces without a line, gather lines."""
         aim = self.tokens - excess
         self.shrink(excess)
         for n, piece in enumerate(self._pieces):
@@ -181,7 +181,7 @@ class Tail:
                 self._put(n, self._line(n))
 
     def _shrinkable(self) -> list[int]:
-        """Return the pieces that may shrink, in the order of the share: the window that was used last is the last."""
+        """Return the pieces that may shrink, in the order of shrinking. The window that was used last is the last."""
         row = [n for n, piece in enumerate(self._pieces) if piece.line and piece.priority is not Priority.PINNED]
         newest = max((one.used for one in self._pieces if one.priority and not one.is_hidden), default=0)
         return sorted(row, key=lambda n: (self._pieces[n].used == newest, self._rank(n)))
@@ -193,7 +193,7 @@ class Tail:
         return piece.is_hidden or piece.used <= last
 
     def _lines_cost(self, row: Sequence[int]) -> int:
-        """Return about how many tokens the lines of a row take, if they are gathered above their share."""
+        """Return about how many tokens the lines of a row take. Lines that exceed their share become one line."""
         cost, room = 0, int(self._share * LINES_SHARE)
         for n in reversed(row):
             line = self._line(n)
@@ -203,7 +203,7 @@ class Tail:
         return cost
 
     def _show_lines(self, row: Sequence[int]) -> None:
-        """Show the pieces of a row as lines, the first ones in one line if they are above the share of lines."""
+        """Show the pieces of a row as lines. If the lines exceed their share, the first pieces become one line."""
         self._parts, self._gathered, self._more = [*self._whole], [], ""
         self.tokens = sum(part.tokens for part in self._whole)
         room, kept = int(self._share * LINES_SHARE), 0
@@ -311,7 +311,7 @@ def closed_windows(state: State, pieces: Iterable[TailPiece], preludes: Iterable
     closed = []
     for key, prelude in _newest_windows(preludes).items():
         head, _, rest = prelude.messages[0].text.partition(">")
-        is_window = head.startswith("<Window ") and bool(rest)  # the piece that says it is closed has no rest
+        is_window = head.startswith("<Window ") and bool(rest)  # the piece of a closed window has no text after the tag
         if key not in present and is_window and not _is_open(state, key):
             closed.append(TailPiece("window", key, state.index(key), f'{head} closed="true"/>'))
     return closed

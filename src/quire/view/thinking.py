@@ -35,9 +35,10 @@ def sent_view(request: Request, parts: Sequence[ViewPart], tail: Sequence[ViewPa
 
 
 class ThinkingChain:
-    """Chooses for the elements of a conversation in a view, after `base`, which replies since a fold have thinking.
+    """Chooses which replies since the last fold are shown with their thinking.
 
-    It changes `nodes`, the list of the elements. Elements may be appended, and replaced with `replace`.
+    `base` are the parts before the conversation, `nodes` the elements of the conversation, and `folded` is the entry of
+    the last fold. The chain changes `nodes`. Elements may be appended, and replaced with `replace`.
     """
 
     def __init__(self, base: Sequence[ViewPart], nodes: list[Node], folded: int) -> None:

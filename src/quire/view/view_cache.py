@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
-"""The tokens of a view with more segments than could be drawn."""
+"""Added to the tokens of a view if its segments exceed the limit, so that it fits no budget."""
 _MANY_NEW = 12
-"""Lines for the next fold are written once so many elements are new."""
+"""Lines for the next fold are written when this many elements are new."""
 
 
 class ViewCache:
@@ -96,8 +96,8 @@ class ViewCache:
     def extend(self, state: State) -> bool:
         """Follow new messages at the end of a plain conversation; return False if `update` must do it.
 
-        A conversation is plain without preludes, thinking, deferred changes and capacities, and if nothing else
-        changed. Then only the last parts differ from the view before.
+        A plain conversation has no preludes, no thinking, no deferred changes and no capacities. If only its end
+        changed, only the last parts differ from the view before.
         """
         if not self._is_plain or state.settled_version > self._version or state.layouts() is not self._layouts:
             return False
@@ -153,7 +153,7 @@ class ViewCache:
         return node if node is not None and len(node.pages) == 1 and node.pages[0] is page else None
 
     def adopt(self, state: State) -> None:
-        """Take the plan that was drawn last as committed: it is the state now."""
+        """Record that the plan that was drawn last is committed: `state` is the state after it."""
         self._anchors, self._layouts = state.deferred_changes(), state.layouts()
         self.is_over_capacity = False
         self._version = state.version
@@ -174,7 +174,7 @@ class ViewCache:
         elsewhere = []
         if len(talk) < len(keys):
             others = (key for key in keys if segment_number(key) != conversation and not _is_window(state.page(key)))
-            # a root: its segment may have changed; several changes: a developer's before that of the agent
+            # a deferred change is skipped, unless it is of a root, or a developer changed the page before the agent
             elsewhere = [key for key in others if key not in anchors or not page_number(key) or changed.count(key) > 1]
         fresh = False  # whether new pages of a developer, or the names and permissions of their segments, changed
         for number in self._layouts.keys() & {segment_number(key) for key in elsewhere}:
@@ -213,7 +213,8 @@ class ViewCache:
     def parts(self, *, system: bool = True, among: Iterable[tuple[int, ViewPart]] = ()) -> list[ViewPart]:
         """Return the parts in the order in which the model sees them.
 
-        A part of `among` comes with the seq of an entry. It goes into the conversation, after what that entry found.
+        `among` has parts to insert, each with a journal entry. A part is inserted into the conversation after the
+        elements that existed at its entry.
         """
         head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
         body = [*self.segments, *(_insert_parts(self.nodes, among) if among else [node.part for node in self.nodes])]
@@ -230,7 +231,7 @@ class ViewCache:
         return draw_opening(self._builder)
 
     def total_tokens(self) -> int:
-        """Return the tokens of all parts, and of the opening if there is nothing but prompts."""
+        """Return the tokens of all parts, including the opening if the view needs one."""
         return self.fixed_tokens() + self.conversation_tokens + (_EXCEEDING if self.exceeds else 0)
 
     def visible_pages(self) -> set[int]:
@@ -266,7 +267,7 @@ class ViewCache:
         return any(node.part.messages[0].tool_calls for node in since)
 
     def thinking(self) -> "ThinkingChain | None":
-        """Return the choice of thinking; None if no reply in the view has any that could be sent back."""
+        """Return the chain that chooses the thinking; None if no reply in the view has thinking to send back."""
         return self._thinking
 
     def chain(self) -> "ThinkingChain":
@@ -286,7 +287,7 @@ class ViewCache:
         return last if is_folded and not any(page.header.form is Form.USER for page in exchanges) else None
 
     def fixed_tokens(self) -> int:
-        """Return the tokens of everything but the conversation, and of the opening."""
+        """Return the tokens of everything outside the conversation, including the opening if the view needs one."""
         first = self.segments[0] if self.segments else self.nodes[0].part if self.nodes else None
         needs_opening = first is None or first.messages[0].role != "user"
         return self._fixed + (self.opening().tokens if needs_opening else 0)
@@ -303,7 +304,7 @@ class ViewCache:
             self._thinking = self.chain()
 
     def _check_capacities(self, state: State) -> None:
-        """Find out whether a fold is needed because of a capacity or of pages that wait for a layout."""
+        """Set `is_over_capacity`: a fold is needed because of a capacity, or of pages that wait for a layout."""
         counters = state.counters
         self.is_over_capacity = any(
             (layout := self._layouts.get(number)) is not None and counters[number].next - layout.next > MOST_WAITING
@@ -392,7 +393,7 @@ class ViewCache:
             self._thinking = self.chain()
 
     def bind(self, frame: bytes) -> None:
-        """Choose the thinking that is bound to another frame."""
+        """Set the frame, and choose the thinking that is bound to it."""
         self.frame = frame
         self._choose_thinking()
 

@@ -1,8 +1,8 @@
 """Actions: methods of an app that a model can call in a window, described by their signatures.
 
-Parameters are `str`, `int`, `float`, `bool`, a `Literal` of texts or whole numbers, a list of one of those, or one of
-them or None. A parameter with a default may be left out. `Annotated[int, "its number"]` adds a description to the
-window and to the schema.
+Parameters are `str`, `int`, `float`, `bool`, a `Literal` of texts or whole numbers, or a list of one of those; each
+of them also with `None`. A parameter with a default may be left out. `Annotated[int, "its number"]` adds a description
+to the window and to the schema.
 """
 
 import inspect

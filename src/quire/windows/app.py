@@ -204,7 +204,7 @@ _MAX_IDENTITY = 200
 class RegisteredApp:
     """A registered app: the function that creates its objects, the parameters to open it, and its actions.
 
-    It has at most so many open windows, and at most one for each value of the parameter `one_per`.
+    It has at most `most` open windows, and at most one for each value of the parameter `one_per`.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class RegisteredApp:
             raise InvalidValue(f"is {short_repr(one_per)}; {needed}.", argument="one_per")
 
     def identify(self, arguments: Mapping[str, Any]) -> str:
-        """Return the text that is the same for arguments that share one window; "" if every window is another one."""
+        """Return the identity of the window that these arguments open; "" if every call opens a new window."""
         if self.one_per is None:
             return ""
         default = signature(getattr(self.kind, "open")).parameters[self.one_per].default  # noqa: B009 - `App` has none

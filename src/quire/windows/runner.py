@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 2.0
 _GRACE = 0.25
-"""Seconds that a thread gets in addition to the limit of a coroutine, which is cancelled by itself."""
+"""Extra seconds for a thread, so that a late coroutine is cancelled before its thread is abandoned."""
 
 
 class TimeLimit(Exception):
@@ -92,7 +92,7 @@ class Runner:
         """Run calls in a thread, up to the first that does not return."""
         try:
             worker = self._idle.pop()
-        except IndexError:  # not a test first: two callers may pop the last one
+        except IndexError:  # no check before: two callers may pop the last worker
             worker = _Worker(self)
         worker.queue.put(batch)
         while not batch.done.wait(max(0.001, min(batch.due(), end) - monotonic())):

@@ -48,7 +48,7 @@ def is_in_tree(page: PageRecord) -> bool:
 
 
 def is_visible_place(reader: Reader, page: PageRecord) -> bool:
-    """Return whether a page is where views look: below open folders, in a segment that is not PRIVATE."""
+    """Return whether views show the place of a page: below open folders, in a segment that is not PRIVATE."""
     segment = reader.segment(segment_number(page.key))
     if segment is None or segment.gone or segment.permission is Permission.PRIVATE:
         return False
@@ -67,7 +67,7 @@ class StoredWindows:
         self._ids: dict[str, int] = {}
 
     def update(self, state: State) -> None:
-        """Update it to a state."""
+        """Apply the changes up to this state."""
         if state is self._state and state.version == self._version:
             return
         changed = state.pages_changed_since(self._version) if state is self._state else None
@@ -270,7 +270,7 @@ class Instance:
         return is_same and self.state_id == state_id(window)
 
     def forget(self) -> None:
-        """Have the object created again from what it saved, if it saved anything, because it differs from the store."""
+        """Make the next call create the object again from its saved state, if it has one: it differs from the store."""
         if self.saved:
             self.state_id = (-1, -1)
 
@@ -280,11 +280,11 @@ class Instance:
         return Saved(saved, self._saves)
 
     def newest_saved(self, saved: "Saved") -> str:
-        """Return what to store: this, or what is stored if that is newer."""
+        """Return the text to store: that of `saved`, or the stored one if it is newer."""
         return saved.text if saved.number >= self._stored_number else self.saved
 
     def set_stored(self, saved: "Saved", state: tuple[int, int]) -> None:
-        """Record that this is stored, in the state of this id."""
+        """Record that `saved` is stored, and the id of the stored state."""
         self.saved = self.newest_saved(saved)
         self._stored_number = max(self._stored_number, saved.number)
         self.state_id = state
@@ -388,7 +388,7 @@ async def _await_steps(value: Awaitable[Any], stop_threads: Sequence[Step]) -> A
     return found
 
 
-# All of them
+# The manager of all windows of a context
 
 WindowFrame = tuple[StoredWindow, Frame, Instance | None]
 
@@ -409,7 +409,7 @@ class WindowManager:
         self.registry.add(Launcher, (self.registry.describe_apps,), {})
 
     def state(self) -> State:
-        """Return the current state and update to it. The caller holds the lock."""
+        """Return the current state, and update the stored windows to it. The caller holds the lock."""
         state = self.engine.current()
         self._stored.update(state)
         for key in [key for key in self._instances if key not in self._stored]:

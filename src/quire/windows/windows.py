@@ -240,7 +240,7 @@ class Windows:
     ) -> Window:
         """Open a window of an app. Its arguments are given by name or as a mapping.
 
-        The default `window_id` is made of the app's name. The default options are those of the app. If the app has one
+        The default `window_id` comes from the app's name. The default options are those of the app. If the app has one
         window per value of a parameter (see `register`), the open one is shown again, with its id and options.
 
         Raise `NoSuchApp`, `InvalidValue` for wrong arguments, or `InvalidOperation` if the app fails; then nothing is
@@ -378,7 +378,7 @@ class Windows:
         """Return the windows for the tail of a view with these options."""
         return tail_parts(self._manager, include_obsolete=options.include_obsolete)
 
-    # Inside
+    # Internal
 
     def _save(
         self, operation: str, window: StoredWindow, instance: Instance, saved: Saved, *, moves: bool, acted: bool

@@ -77,7 +77,7 @@ def load_conversation() -> DemoConversation:
 
 
 class Side(CallTotals):
-    """One side of the comparison: its totals, and the questions it can answer, with a search if it has a context."""
+    """One side of the comparison: its totals, and the questions that it can answer. With a context, it can search."""
 
     def __init__(self, context: Context | None = None) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Side(CallTotals):
 
 
 class DemoResult(NamedTuple):
-    """The last view and both sides; their `facts` are of the first `early` messages, reached at the end."""
+    """The last view and both sides. Their `facts` are from the first `early` messages and are measured at the end."""
 
     view: View
     ours: Side

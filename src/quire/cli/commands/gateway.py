@@ -90,7 +90,7 @@ def run_gateway_run(options: argparse.Namespace, out: Output) -> int:
             "cannot be used with --anthropic or --openai; the stub replaces both.", argument="stub"
         )
     start = "http://127.0.0.1"
-    prepare(options.command, start, names=options.env, mcp=mcp(start))  # refuses before anything starts
+    prepare(options.command, start, names=options.env, mcp=mcp(start))  # raises an error before anything starts
     if options.mcp and find_spec("mcp") is None:
         raise NotInstalled("--mcp needs mcp", "mcp", name="mcp")
     program = shutil.which(options.command[0])
@@ -115,7 +115,7 @@ def _stub_provider() -> Iterator[str]:
 
 
 def _run_client(words: list[str], variables: dict[str, str]) -> int:
-    """Run the client in this terminal, and return its exit code. Ctrl-C is for the client."""
+    """Run the client in this terminal, and return its exit code. Only the client handles Ctrl-C."""
     before = signal.signal(signal.SIGINT, lambda *_: None)  # a client does not inherit a handler
     try:
         client = subprocess.Popen(words, env=os.environ | variables)

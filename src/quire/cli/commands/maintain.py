@@ -1,4 +1,4 @@
-"""Commands that maintain a store: check, doctor, purge, delete, expire, erase."""
+"""Commands that maintain a store: check, doctor, purge, delete, expire, erase, scrub."""
 
 import argparse
 import re

@@ -133,7 +133,7 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
         simulation = simulate(recordings, kinds, budgets, rates, lambda done: progress.at(done, "model calls"), prefill)
     if not simulation.runs:
         raise simulation.too_small[budgets[-1]]
-    if plot is not None:  # before anything is printed: the reader may close the pipe
+    if plot is not None:  # before anything is printed: a closed pipe ends the program
         write_plot(plot, draw_plot(simulation, options.title or _title(sources, recordings)))
     if out.json:
         _print_values(recordings, simulation, sums, out)
@@ -144,7 +144,7 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
 
 
 def _find_sources(options: argparse.Namespace) -> tuple[Sequence[str], float | None]:
-    """Return the sources and the days: without a file the folders with own sessions, which may be none."""
+    """Return the sources and the days. Without a file, the sources are the folders with the user's sessions, if any."""
     days = _parse_days(options.days)
     if options.file:
         return options.file, days

@@ -1,4 +1,4 @@
-"""Recorded conversations from files and stores, and their facts: which of them a request or a search still reaches.
+"""Recorded conversations from files and stores, and the number of their facts that a request or search reaches.
 
 Each is imported into a context first, as quire would store it. A call id that occurs twice is made distinct, as in a
 view: the replay compares how requests are built, not how they were recorded.

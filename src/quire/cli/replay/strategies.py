@@ -33,8 +33,8 @@ _SUMMARY_START = "Here is a summary of the conversation to date, number"
 class SummaryCall(NamedTuple):
     """A model call that a strategy makes for a summary: its input, its instructions, and its output.
 
-    If it `follows`, it is the conversation's last request with a question at its end, and reads from its cache.
-    Otherwise it has a prompt of its own.
+    If `follows` is set, it is the last request of the conversation with a question added, and uses the prompt cache.
+    Otherwise it has a separate prompt.
     """
 
     messages: Sequence[Message]
@@ -182,7 +182,7 @@ class SlidingMessages(Strategy):
 
 
 class Reducer(Strategy):
-    """Above N messages, reduces them to three quarters: it separates no call, and prefers a user message as start.
+    """Above N messages, keeps three quarters. Calls keep their results. It prefers to start with a user message.
 
     N includes the prompt, which stays.
     """

@@ -121,7 +121,7 @@ _SEARCHED = 64
 
 
 def entry_texts(state: State, entries: Iterable[Entry]) -> dict[int, str]:
-    """Return one line of text for each entry, by seq. It is "" if there is nothing to say, or if it was removed."""
+    """Return one line of text for each entry, by seq. It is "" if the entry has no text, or if the text was removed."""
     return {entry.seq: _entry_text(state, entry) for entry in entries}
 
 

@@ -183,7 +183,7 @@ const textOf = (message) =>
     .map(({ kind, label, text }) => (kind === "call" ? `${label}(${text})` : text))
     .join("\n");
 
-/** Group consecutive changes of the same kind. */
+/** Group consecutive messages that are the same; return the other changes one by one. */
 function runs(changes) {
   const found = [];
   for (const change of changes) {

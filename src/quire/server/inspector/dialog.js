@@ -25,8 +25,8 @@ export function sheet(title, ...body) {
 }
 
 /**
- * Ask for input before an action. `fields` are { name, label, value, type, hint, list }. `act(values)` runs the action;
- * an error is shown in the dialog, which stays open.
+ * Ask for input before an action. `fields` are { name, label, value, type, hint, rows, suggestions }. `act(values)`
+ * runs the action; an error is shown in the dialog, which stays open.
  */
 export function ask({ title, lead, body, fields = [], confirm, danger = false, act }) {
   const wrong = el("div", { role: "alert" });

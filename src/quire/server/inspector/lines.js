@@ -2,7 +2,7 @@
 
 const MOST = 1_500_000; // cells of the table; a larger middle part is shown as removed and added
 
-/** [{ op: "same" | "removed" | "added" | "skip", text }] */
+/** Return the lines of both texts as [{ op: "same" | "removed" | "added" | "skip", text }]. */
 export function lineChanges(before, after) {
   const old = before.split("\n");
   const now = after.split("\n");
@@ -45,7 +45,7 @@ function between(old, now) {
   return found;
 }
 
-/** Compute the length of the longest common subsequence of the rest, for every pair of positions. */
+/** Return a table: for each pair of positions, the length of the longest common subsequence of the lines after them. */
 function table(old, now) {
   const lengths = Array.from({ length: old.length + 1 }, () => new Uint32Array(now.length + 1));
   for (let left = old.length - 1; left >= 0; left -= 1) {

@@ -191,7 +191,7 @@ export class WindowMap {
     if (this.cells[this.active]) this.sheet.setAttribute("aria-activedescendant", `cell-${this.active}`);
   }
 
-  /** Set the text alternative of the map. */
+  /** Return the text alternative of the map. */
   describe() {
     return t("map.words", {
       used: number(this.view.tokens),

@@ -42,7 +42,7 @@ export class Session extends EventTarget {
     this.stop?.();
   }
 
-  /** Reload the figures, and notify the screens if anything changed. */
+  /** Reload the figures, and dispatch `change` with the seq before and after. */
   async refresh() {
     const number = (this.requests += 1);
     let info;

@@ -135,7 +135,7 @@ export class Tree {
     return folders;
   }
 
-  /** Open the folders above a page (the last of a path). Return the page's row, or -1. */
+  /** Open the folders above a page (the last of a path). Return the position of its row, or -1. */
   async reveal(path) {
     for (const [depth, index] of path.slice(0, -1).entries()) {
       const row = this.byIndex.get(index);

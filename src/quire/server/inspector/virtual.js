@@ -5,7 +5,7 @@ import { el, framed } from "./dom.js";
 const BEYOND = 8; // rows drawn above and below the visible ones
 
 export class VirtualList {
-  /** `draw(place)` creates a row; `near(last)` receives the last visible row; `scroller` is the scrolling element. */
+  /** `host` is the scrolling element. `draw(place)` creates a row; `near(last)` receives the last visible row. */
   constructor(host, { height, draw, near = () => {} }) {
     this.host = host;
     this.height = height;

@@ -1,8 +1,8 @@
-"""The file backend, and the seam through which it learns to describe pages.
+"""The file backend, and the registration of the function that decodes its records for the readable files.
 
-The log of a context is bytes. The readable files need decoded records, which this package does not know. So
-`quire.core` registers a describer when it is imported. Without one, the files are written by the next process that has
-one.
+The log of a context is bytes. The readable files need decoded records, but this package cannot decode them. So
+`quire.core` registers a describer when it is imported. A process without a describer does not write the readable files;
+the next process with one writes them.
 """
 
 from collections.abc import Callable

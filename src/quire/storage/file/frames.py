@@ -1,6 +1,6 @@
 """The frames of a log: one checksummed frame per commit.
 
-A reader stops at bytes that are no frame. If a complete frame follows them, they are damage.
+A reader stops at bytes that are no frame. If a complete frame follows these bytes, the log is damaged.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """The log of one context: one checksummed frame per commit, appended and never changed.
 
-Unreadable bytes at the end are a tail that a crash tore; that commit was never acknowledged. Unreadable bytes before a
-readable frame are damage. The exception is a gap: a block of zeros after the last position that is known to be on disk.
+Unreadable bytes at the end are a torn tail: a crash interrupted a commit that was not acknowledged. Unreadable bytes
+before a readable frame are damage. The exception is a gap: a block of zeros after the last position that is known to be
+on disk.
 A power failure leaves it if the system wrote a later block first. Then the log ends before the gap.
 """
 
@@ -131,7 +132,7 @@ class ContextLog:
                         raise
                     self._report_lost(len(tail))
                     return
-                data, base = again, self._end  # a writer cut a torn tail and appended to it meanwhile
+                data, base = again, self._end  # meanwhile a writer cut a torn tail and appended
 
     def check_end(self) -> None:
         """Look for a gap after the last frame. The caller holds the file lock, so no frame is being written."""
@@ -165,7 +166,7 @@ class ContextLog:
         self._apply(next(read_frames(frame, start)))
 
     def _cut_tail(self) -> None:
-        """Cut a torn tail. What a power failure made unreadable is kept in another file."""
+        """Cut a torn tail. Copy bytes that a power failure made unreadable to another file first."""
         if os.fstat(self._file).st_size > self._end:
             self.check_end()
             if self.lost:
@@ -248,7 +249,7 @@ class ContextLog:
         if self.head is None or self._unmirrored or self._rebuild or not self._since_stamp:
             return
         os.fdatasync(self._file)
-        (self._folder / "stamp.json").touch()
+        (self._folder / "stamp.json").touch()  # `count` counts the stamp too
         stamp: dict[str, str | int] = {"context": self._context, "version": self.head.version, "size": self._end}
         stamp["files"] = self._mirror.count()
         fresh = self._folder / "stamp.json.new"
@@ -300,7 +301,7 @@ def has_log(folder: Path) -> bool:
             size = os.fstat(log.fileno()).st_size - len(first)
             return first.startswith(_TITLE) and holds_frame(log.read(FRAME_HEAD), size)
     except OSError as error:
-        if error.errno in _EXHAUSTED:  # this does not say that there is no log
+        if error.errno in _EXHAUSTED:  # too many open files: the log may exist
             raise
         return False
 

@@ -161,7 +161,7 @@ class FileStorage:
             _remove(trash)
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
-        """Return the folders that hold no context, which are never removed, and what power failures made unreadable."""
+        """Report folders without a context, which are never removed, and bytes that power failures made unreadable."""
         with self._lock, _errors(self.path):
             self._check_open()
             folders = sorted(self._folders())
@@ -194,7 +194,7 @@ class FileStorage:
     def scrub(self, contexts: Sequence[str] | None) -> None:
         """Rewrite the logs and the readable files of these contexts with their current records only.
 
-        Remove what is left of dropped contexts.
+        Remove leftover files of dropped contexts.
         """
         for context in self.contexts() if contexts is None else contexts:
             folder = self._folder(context)
@@ -249,7 +249,7 @@ class FileStorage:
             return self._log(context)
 
     def _log(self, context: str, *, fresh: bool = False) -> ContextLog | None:
-        """Return the log of a context, or None; with `fresh`, with the commits of other writers."""
+        """Return the log of a context, or None. With `fresh`, read the commits of other writers first."""
         self._check_open()
         log = self._logs.get(check_context_name(context))
         if log is not None and fresh and not log.is_current():
@@ -348,7 +348,7 @@ def _remove(folder: Path, *, strict: bool = False) -> None:
 
 @contextmanager
 def _file_lock(folder: Path, seconds: float, *, create: bool = False) -> Iterator[bool]:
-    """Hold the lock of a context between processes; False without `create` if the context has no folder.
+    """Hold the lock of a context between processes. Yields False if the context has no folder and `create` is not set.
 
     The kernel releases the lock if the process dies.
     """

@@ -1,4 +1,4 @@
-"""Builds a commit as one statement. It checks the version and moves the head; only then do its writes apply.
+"""Builds a commit as one statement. It checks the version and moves the head. Its writes apply only if that succeeds.
 
 One statement is one round trip and one transaction. Several writes to one record are merged into one before they are
 sent, so the order of writes does not matter to the server.
@@ -69,7 +69,7 @@ class Changes(Struct):
     deletes: list[Row]
     erased: list[tuple[Family, int]]
     is_new: bool = False
-    """True if no record exists that is put. Plain inserts are quicker."""
+    """True if none of the put records exists yet. Then plain inserts are enough; they are faster."""
 
     @property
     def size(self) -> int:
@@ -146,7 +146,7 @@ class CommitBuilder:
         yield from self.parts(context, commit_id, changes)
 
     def parts(self, context: str, commit_id: bytes, changes: Changes) -> Iterator[Sql]:
-        """Yield the writes without the head, which this commit moved earlier in the same transaction."""
+        """Yield statements for the writes only. An earlier statement of the same transaction moved the head."""
         for part in _split(changes):
             yield self._statement((_MOVED, _MOVED_TYPES), [self._tenant, context.encode(), commit_id], part)
 

@@ -1,4 +1,4 @@
-"""Connections to the server, and statements that are read again or written exactly once.
+"""Connections to the server. Reads are repeated after a failure; writes take effect exactly once.
 
 Three classes, from the bottom up:
 
@@ -141,7 +141,7 @@ _DEFAULTS: Final = {
     "application_name": "quire",
     "client_encoding": "utf8",
 }
-"""Options of libpq, unless the URL sets them. A peer that vanished is noticed after about 30 seconds."""
+"""Options of libpq, unless the URL sets them. A server that vanished is noticed after about 30 seconds."""
 _MIN_CONNECT_SECONDS: Final = 2
 """libpq rounds smaller timeouts up to 2 s."""
 _PROBE_SECONDS: Final = 5
@@ -153,14 +153,14 @@ _PREPARE_AFTER: Final = 3
 _STARTING: Final = ("starting up", "shutting down", "too many", "not yet accepting", "recovery mode")
 """Parts of libpq's messages about a server that will accept connections soon. libpq gives no code for a refused one."""
 _LATER: Final = (errors.TooManyConnections, errors.CannotConnectNow, errors.InsufficientResources)
-"""The same by code: a proxy gives one if its server refuses the first statement."""
+"""Error classes with the same meaning. A proxy sends such an error if its server refuses the first statement."""
 _AWAY: Final = (
     *("refused", "No such file", "reset by peer", "closed the connection", "timeout expired"),
     *("login has been failing", "cannot connect to server", "conn crashed", "query_wait_timeout"),  # of PgBouncer
 )
-"""Parts of its messages about a server that cannot be reached. One that was reachable before may come back."""
+"""Parts of libpq's messages about an unreachable server. A server that was reachable before may come back."""
 _inherited: list[Any] = []
-"""Connections of a parent process. Garbage collection here must not end them there."""
+"""Connections of the parent process. They stay referenced: freeing them in a child would end them for the parent."""
 _fork_lock = Lock()
 
 
@@ -279,7 +279,7 @@ class Pool:
         """Set up a new connection. Prepare statements and limit lock waits only if no proxy is in between.
 
         Both belong to a session, and a transaction-pooling proxy lends the session to other clients. Such a proxy
-        cannot tell a client the process id of the server process it will talk to.
+        reports a process id that differs from the id of the real server process. This difference shows the proxy.
         """
         check = WeakMethod(self._is_server_alive)  # weak: a pool that is dropped unclosed frees its connections at once
         db.patience = self._patience
@@ -377,7 +377,7 @@ class Session:
             return self._retry(run)
 
     def transact(self, work: Callable[[Db], T]) -> T:
-        """Run several statements in one transaction. `work` may be called again and must then do the same."""
+        """Run several statements in one transaction. `work` may be called again and must do the same each time."""
 
         def run(db: Db) -> T:
             with self.transaction(db):

@@ -2,7 +2,7 @@
 
 As in SQLite (`storage.sqlite.forks`), a fork has a row with the number of its origin and, for each immutable family,
 the key below which it reads the origin's records. The row never changes, so it is cached. A context that is dropped
-while forks read from it leaves its immutable records under its number, which no name has any more. Dropping the last of
+while forks read from it leaves its immutable records under its number, although its name is gone. Dropping the last of
 these forks removes them. A record that one context deletes while others read it is listed in `gone` for that context.
 
 A transaction that removes shared records holds an advisory lock on each context it removes from, forks before their
@@ -92,7 +92,7 @@ class ForkSharing(ForkLineage):
             self._lines.clear()
         self._lines[number] = line
 
-    # The methods below run in a transaction that holds the head of the context.
+    # The methods below run in a transaction that has locked the head of the context.
 
     def add(self, db: "Db", number: int, origin: int, below: Mapping[Family, int]) -> None:
         """Copy the mutable records of the origin to a new context, and store what the two share."""
@@ -140,15 +140,15 @@ class ForkSharing(ForkLineage):
             if origin is None:
                 return
             number = origin[0]
-            db.execute(self._sql(_LOCK_LINE), (number,))  # first: a concurrent drop of it has ended or waits
+            db.execute(self._sql(_LOCK_LINE), (number,))  # before the check: a concurrent drop has ended, or waits
             if db.execute(self._sql(_IS_NAMED), (number,)).fetchone():
                 self._sweep(db, number)
                 return
 
     def sweep_unread(self, db: "Db", numbers: Sequence[int]) -> None:
-        """Remove the immutable records that every context that shares them deleted.
+        """Remove immutable records that were deleted in every context that shares them.
 
-        They are related to these contexts, or belong to dropped ones.
+        It looks at records of these contexts, of their origins and forks, and of dropped contexts.
         """
         roots = [line[-1][0] if (line := self.lineage(number)) else number for number in numbers]
         roots += [row[0] for row in db.execute(self._sql(_DROPPED)).fetchall()]

@@ -25,7 +25,7 @@ from quire.storage.postgres.statements import Sql
 
 _ACCEPTED: Final = "a URL, an open psycopg.Connection, or a psycopg_pool.ConnectionPool"
 _turns: "WeakKeyDictionary[object, Lock]" = WeakKeyDictionary()
-"""One lock for each connection: several storages can use the same one."""
+"""One lock for each connection, because several storages can use the same connection."""
 
 
 @runtime_checkable

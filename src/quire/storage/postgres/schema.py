@@ -92,7 +92,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         PRIMARY KEY (context, family, key));"""
     + _SEARCH,
 )
-"""Every commit updates a row of `context`. The fill factor leaves room to update it in place, without an index."""
+"""Every commit updates a row of `context`. The fill factor leaves room to update it in place, so no index changes."""
 
 CLEAR_GONE: Final = "DELETE FROM {q}.gone WHERE context = %s"
 CLEAR_SEARCH: Final = tuple(f"DELETE FROM {{q}}.{table} WHERE context = %s" for table in SEARCH_TABLES)

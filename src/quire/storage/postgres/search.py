@@ -1,6 +1,6 @@
 """The search index of the PostgreSQL backend: one table for all contexts of a schema. quire supplies the terms.
 
-PostgreSQL's full-text engine finds the candidates. The terms of a document are a `tsvector` with one more term for its
+PostgreSQL's full-text engine finds the candidates. The terms of a document are a `tsvector` with an extra term for its
 context, so one GIN index finds the documents of one context that have a word. The positions of a phrase are found in
 the fields of the document, which are stored as terms between spaces. quire's scorer ranks the candidates, as on every
 backend. The index is derived from the records: a missing part is created again.
@@ -280,7 +280,7 @@ class _PhraseFinder:
         self._has_several = len(phrase.terms) > 1
 
     def find(self, fields: Row) -> tuple[Sequence[int], ...]:
-        """Return the positions of the phrase in each field. For one term, only their number is right."""
+        """Return the positions of the phrase in each field. For one term, only their count is correct."""
         if not self._has_several:
             return tuple(range(field.count(self._text)) for field in fields)
         return tuple(map(self._find_all, fields))

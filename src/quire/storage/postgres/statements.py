@@ -1,7 +1,7 @@
 """Runs statements with encoded values, and keeps them prepared.
 
 A cursor of psycopg looks for the type of every value and of every column each time. A commit always has the same types,
-so it goes to libpq directly. This takes less than half of the client's time.
+so it goes to libpq directly. This takes less than half of the time in the client.
 """
 
 from collections.abc import Sequence

@@ -56,8 +56,8 @@ _PREFETCH: Final = f"""WITH found AS MATERIALIZED ({_HEAD})
     UNION ALL SELECT small.* FROM found, LATERAL (
         SELECT family, key, value, grp, ord FROM {{q}}.record
         WHERE context = found.id AND family = ANY (%s) LIMIT %s) AS small"""
-"""The head, marked by family 0, and up to a number of small records of the context. Its last value is NULL if the
-context shares no records of an origin."""
+"""The head, marked by family 0, and a limited number of small records of the context. The last value of the
+head's row is NULL if the context shares no records with an origin."""
 _HEAD_AND_COMMIT: Final = "SELECT id, version, head, commit_id FROM {q}.context WHERE tenant = %s AND name = %s"
 _CONTEXTS: Final = "SELECT name FROM {q}.context WHERE tenant = %s AND name > %s ORDER BY name LIMIT %s"
 _DROP: Final = """DELETE FROM {q}.context WHERE tenant = %s AND name = %s AND (%s::bigint IS NULL OR id = %s)
@@ -337,13 +337,13 @@ class PostgresStorage:
         return memory
 
     def examine(self, *, repair: bool = False) -> list[Symptom]:
-        """Return what is wrong with the schema below the level of contexts. With `repair`, repair what can be."""
+        """Return the problems of the schema below the level of contexts. With `repair`, repair some of them."""
         from quire.storage.postgres.maintenance import examine_records, examine_search
 
         return [*examine_records(self._session, repair=repair), *examine_search(self._session, repair=repair)]
 
     def scrub(self, contexts: Sequence[str] | None) -> str:
-        """Remove shared records that no context reads any more, so that no row holds what these contexts deleted.
+        """Remove shared records that no context reads any more, so that no row holds data that these contexts deleted.
 
         Return what only an administrator of the server can do afterwards.
         """

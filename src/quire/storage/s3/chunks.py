@@ -64,14 +64,14 @@ class Entry(NamedTuple):
 
 
 def combine(newer: Entry, older: Entry) -> Entry:
-    """Return the effect of both."""
+    """Return one entry with the effect of the older entry followed by the newer one."""
     if newer.kind != PATCH:
         return newer
     return older._replace(value=newer.value) if older.kind != DELETE else older
 
 
 def record_of(key: int, entry: Entry | None) -> Record | None:
-    """Return the record, given that no older entry exists."""
+    """Return the record of an entry that has no older entry; None if there is no record."""
     if entry is None or entry.kind != PUT:
         return None
     return Record(key, entry.value, entry.group, entry.order)
@@ -200,7 +200,7 @@ class Index(Struct, frozen=True, array_like=True):
     calls: bytes
 
     def may_hold(self, sort_key: SortKey) -> bool:
-        """Return False if the chunk surely lacks a call. Their keys are scattered, so block ranges do not tell."""
+        """Return False if the chunk certainly lacks a call. Their keys are scattered: block ranges do not show it."""
         if sort_key[0] != _CALLS:
             return True
         bits = self.calls
@@ -356,7 +356,7 @@ _MEMORY_FACTOR: Final = 3
 
 
 class Run(Struct, frozen=True, array_like=True):
-    """Chunks in order. Of a rank in `below`, only smaller keys count: a fork copied no more."""
+    """Chunks in order. Entries with a rank in `below` are visible only below that key: a fork copied no more."""
 
     chunks: tuple[ChunkRef, ...]
     below: dict[int, int] = field(default_factory=dict)

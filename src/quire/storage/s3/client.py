@@ -1,7 +1,7 @@
 """The S3 client: a few calls on objects, the check of a server's conditional writes, and the address of a store.
 
-Every call is one request per attempt, and its errors say what is known afterwards. Errors contain only the status and
-the code of a server's answer: the rest may quote keys and signatures.
+Every call sends one request per attempt. Its error says whether the server may have carried out the request. Errors
+contain only the status and the code of an answer: the other parts of an answer may quote keys and signatures.
 """
 
 import os
@@ -190,7 +190,7 @@ class Objects:
 
         try:
             return self._send("put", key, write)
-        except ObjectMissing:  # the answer of some servers if the object to replace is gone
+        except ObjectMissing:  # some servers answer 404 if the object to replace is gone
             raise ConditionFailed from None
 
     def _pages(self, prefix: str, after: str) -> Iterator[Any]:

@@ -4,8 +4,8 @@ A commit appends to the log in the head. If the log becomes too large, the commi
 newest runs into that chunk while they are small. The number of runs therefore grows with the logarithm of the stored
 bytes. A writer has the entries to flush in memory, so a commit writes at most one chunk and the head.
 
-A head is replaced by a conditional write. If the answer is lost, the commit is looked up by its id in the head that is
-there: a commit happens once or never.
+A head is replaced by a conditional write. If the answer is lost, quire reads the head and looks for the id of the
+commit in it. So a commit happens once or never.
 """
 
 import time
@@ -299,14 +299,14 @@ class ContextStates:
 
 
 class FrozenStates(ContextStates):
-    """Contexts of which each head is read once."""
+    """A variant that reads the head of each context only once."""
 
     def refresh(self, state: ContextState) -> Snapshot | None:
         return state.snapshot if state.updates else super().refresh(state)
 
 
 def _lacks_ids(fresh: Snapshot, draft: Draft) -> bool:
-    """Return True if so many commits followed that the ids in the head do not reach back."""
+    """Return True if so many commits followed that the head no longer has the id of this one."""
     return len(fresh.head.commit_ids) >= ID_BYTES * MAX_IDS and fresh.head.version - draft.head.version >= MAX_IDS
 
 

@@ -109,7 +109,7 @@ class Compactor:
         self._merge_lock = Lock()
 
     def schedule(self, state: ContextState, snapshot: Snapshot) -> None:
-        """Have the work after a flush done in a thread. Too many runs are merged at once."""
+        """Start the work after a flush in a background thread. If there are too many runs, merge them now."""
         if not find_mergeable(snapshot.head.runs) and snapshot.head.flushes % _COLLECT_EVERY:
             return
         if len(snapshot.head.runs) >= MAX_RUNS:
@@ -200,7 +200,7 @@ class Compactor:
         return len(self._sweep(state, listed, self._server_time(), grace)) if listed else 0
 
     def collect_all(self, names: Iterable[str], grace: float, *, remove: bool = True) -> list[str]:
-        """Remove what no context needs, also what dropped contexts left. Return the keys.
+        """Remove the objects that no context needs, including those of dropped contexts. Return their keys.
 
         Without `remove`, only return the keys.
         """
@@ -220,7 +220,7 @@ class Compactor:
     def _sweep(
         self, state: ContextState, listed: list[ObjectInfo], now: datetime, grace: float, *, remove: bool = True
     ) -> list[str]:
-        """Return the keys that a context does not need, and remove them. A merge in progress must not name them."""
+        """Return the keys that a context does not need, and remove them. Before, ensure that no merge names them."""
         snapshot = self._states.refresh(state)
         unneeded = _find_unneeded(state.data_prefix, listed, snapshot, now, grace)
         if remove:
@@ -278,7 +278,7 @@ class Compactor:
 
 
 class _Merge:
-    """Runs that were merged into one, to put into the head that exists by then."""
+    """The result of a merge. `draft` puts the merged run into the current head."""
 
     def __init__(self, head: HeadObject, old: tuple[Run, ...], new: Run | None, log: bytes) -> None:
         self._head = head

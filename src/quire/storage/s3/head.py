@@ -1,7 +1,7 @@
 """The head object of a context and its key, and snapshots.
 
 A head holds the version of a context, its newest commits, and the list of runs with the older records. It is replaced
-as a whole, if it is still the one that was read. Every head contains a unique commit id. No two heads have the same
+as a whole, if it did not change since it was read. Every head contains a unique commit id. No two heads have the same
 bytes, so an entity tag that a server computes from the bytes never occurs again.
 
 The key of a head is derived from the context's name. An S3 server lists keys by their bytes, so keys sort by code point
@@ -209,7 +209,7 @@ def check_key(key: str, name: str) -> str:
 
 
 Layer = LogEntries | RunReader
-"""Entries of one age."""
+"""The entries of the log, or of one run."""
 
 
 class Snapshot:

@@ -67,7 +67,7 @@ class S3Storage:
 
     Credentials are arguments, or come from the environment (`AWS_ACCESS_KEY_ID` and so on). `endpoint` is for servers
     other than AWS. `upkeep` says where chunks are merged and removed: in a background thread, inline in the commit that
-    causes it, or not at all ("off"); then call `compact` and `collect`. Chunks that were replaced stay for
+    causes it, or not at all ("off": call `compact` and `collect` yourself). Chunks that were replaced stay for
     `grace_seconds`, because readers may still use them.
     """
 
@@ -214,7 +214,7 @@ class S3Storage:
                 fresh = self._refresh_after(source, missing)  # it was dropped or compacted meanwhile
                 raise conflict(context, fresh.head.head if fresh else None, commit.expect) from None
         now = self._states.refresh(source)
-        if now is None or now.head.incarnation != snapshot.head.incarnation:  # it may have been erased with its forks
+        if now is None or now.head.incarnation != snapshot.head.incarnation:  # an erasure may have dropped it
             self.drop(target)
             raise conflict(context, now.head.head if now else None, commit.expect)
 

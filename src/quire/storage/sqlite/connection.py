@@ -5,7 +5,7 @@ must not open a file with two SQLite libraries: `sqlite3` and quire's `apsw` hav
 locks of the other. A `sqlite3.Connection` cannot have quire's search functions, so the search index is in memory.
 
 quire's tables have the prefix `quire_`. A commit is a transaction of its own: inside a transaction of the caller it is
-refused, because a rollback would take back what quire reported as stored.
+refused, because a rollback would remove data that quire reported as stored.
 """
 
 import sqlite3
@@ -58,7 +58,7 @@ _DELETE: Final = "DELETE FROM quire_record WHERE context = ? AND family = ? AND 
 _CHUNK: Final = 256
 _MEMORY: Final = ":memory:"
 _locks: "WeakValueDictionary[int, StorageLock]" = WeakValueDictionary()
-"""The lock of each connection by its id: several storages can use the same one. They keep both in memory."""
+"""The lock of each connection by its id: storages can share a connection. They keep it alive, so its id stays valid."""
 
 
 class SQLiteConnectionStorage:

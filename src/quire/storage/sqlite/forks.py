@@ -37,7 +37,7 @@ class ForkSharing(ForkLineage):
         self._db.execute(sql, (number << KEY_BITS | key,))
 
     def patched(self, number: int, family: Family, key: int) -> int:
-        """Return the context with the row that a patch changes: the own one, or that of a dropped origin for all forks.
+        """Return the context that owns the row of a patch: this context, or a dropped origin (then for all its forks).
 
         An origin that still exists changes its rows itself.
         """

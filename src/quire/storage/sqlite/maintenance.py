@@ -21,7 +21,7 @@ _FROM_BACKUP = "Restore a backup, or copy the readable contexts into a new store
 
 
 def copy_file(source: apsw.Connection, target: Path, report: Callable[[int], None] | None) -> None:
-    """Copy an SQLite file that others write to, at one moment, and close the connection to it.
+    """Copy an SQLite file as it is at one moment, while others may write to it. Close `source`.
 
     Raises `OSError` if the copy cannot be written.
     """
@@ -124,7 +124,7 @@ def _file_damaged(text: str) -> Symptom:
 
 
 def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[Symptom]:
-    """Yield the damage of tables; with `repair`, create an order that disagrees with its table again."""
+    """Yield the damage of tables. With `repair`, rebuild indexes that disagree with their tables."""
     if lines and repair and _is_order(lines):
         db.execute("REINDEX")
         left, _ = _integrity_lines(db)

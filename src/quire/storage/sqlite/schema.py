@@ -55,7 +55,7 @@ SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
         serial INTEGER NOT NULL);
     CREATE TABLE search_size (id INTEGER PRIMARY KEY, sizes BLOB NOT NULL);"""
 """The search index. It is derived from the pages, so a damaged one is created again. The body is the first field, which
-is the cheapest one. Segments are merged late: pages arrive by the thousand, and early merging costs a fifth more."""
+is the cheapest one. FTS5 merges segments late: with thousands of new pages, early merging takes a fifth more time."""
 
 MIGRATIONS: tuple[str, ...] = (
     # 1: the first schema. Add later steps at the end and never edit one: their number is the schema version.
@@ -142,7 +142,7 @@ MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"
 class StorageLock:
     """Holds the lock of a storage for a block, and turns SQLite's errors into quire's.
 
-    A commit uses `held`, which is quicker, and `check` for its errors.
+    A commit takes the inner lock `held` directly, which is faster, and calls `check` for its errors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -262,7 +262,7 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
 
 @contextmanager
 def reading(db: apsw.Connection) -> Iterator[None]:
-    """Run a block on one state of the file. What it writes, such as temporary tables, is rolled back."""
+    """Run a block on one state of the file. Its writes, such as temporary tables, are rolled back."""
     try:
         db.execute("BEGIN")
         yield

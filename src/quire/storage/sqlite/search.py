@@ -1,9 +1,9 @@
-"""The search index of the SQLite backend: one FTS5 table for all contexts of a file, with terms cut by quire.
+"""The search index of the SQLite backend: one FTS5 table for all contexts of a file, with terms that quire tokenized.
 
 A document's row id is its context's number and its page's key in one integer, as in the other tables. So the pages of
 a viewer are ranges of row ids. The FTS5 table stores no text. Two more tables hold, per context, the state that the
-index reflects and the sizes of its documents, 512 per row. Everything is derived: what is missing or damaged is
-created again.
+index reflects and the sizes of its documents, 512 per row. All of this is derived data: missing or damaged parts
+are created again.
 
 FTS5's own integrity check does not know which documents a table without text should hold: a table that lost its list of
 segments looks empty to it. So `FtsCheck` computes a checksum over all terms in the index and over the documents.
@@ -393,7 +393,7 @@ def _match(wanted: IndexQuery) -> str:
     groups = [" AND ".join(map(_expression, wanted.every))] if wanted.every else []
     if wanted.some:
         groups.append(f"({' OR '.join(map(_expression, wanted.some))})")
-    if wanted.also:  # true for every document that is left; it lets FTS5 locate the phrases
+    if wanted.also:  # every selected document matches this; it makes FTS5 locate the phrases
         groups.append(f"({' OR '.join(map(_expression, (*wanted.some, *wanted.also)))})")
     return " AND ".join(groups)
 

@@ -354,7 +354,7 @@ _MOST_MENTIONS = 4
 """The most that further mentions of a fact improve its rank."""
 _FIELD = re.compile(r"[a-z]+(?:_[a-z]+)+")
 _FIELD_RANK = FactKind.NAME + _SPEAKER_RANK["assistant"]
-"""A word such as `user_id` in a call or a result is the name of a field. It says nothing about this one."""
+"""A word such as `user_id` in a call or a result is the name of a field. It is no fact of the folded text."""
 _CALL_ID = re.compile(r"(?:call|toolu|tooluse|fc|chatcmpl-tool)[_-][A-Za-z0-9_-]+")
 _MAX_CHARACTERS = 600_000
 """The characters of a fold unit whose facts are listed. Of a longer text, the beginning and the end are read."""

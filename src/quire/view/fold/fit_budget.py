@@ -78,16 +78,16 @@ class BudgetFitter:
         """True if folding would not save enough, so that only the tail was shrunk."""
         self._layout: LayoutPlanner | None = None
         self._total: int | None = None  # None after a change, until it is measured again
-        self._fixed_changed = self._conversation_changed = True  # since the last time
+        self._fixed_changed = self._conversation_changed = True  # since the view was drawn last
         self._first_row: list[RowItem] | None = None  # None after a change of the conversation
         self._line_sizes: dict[int, tuple[PageRecord, int]] = {}
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
     def fit(self, threshold: int, target: int, used: int = 0, *, has_preludes: bool = False) -> int:
-        """Plan everything that makes the view fit, and return its tokens then. They can exceed the budget still.
+        """Plan all changes that make the view fit; return its tokens after them. They can still exceed the budget.
 
-        `used` are its tokens with preludes, which the plan leaves out. Without a fold, preludes show their windows as
-        they are, so a smaller tail does not help then.
+        `used` are the tokens of the view with preludes; the plan leaves preludes out. Without a fold, preludes still
+        show their windows, so a smaller tail does not help then.
         """
         tail, lines = self._tail, self._tail.last_lines
         windows = tail.tokens
@@ -117,7 +117,7 @@ class BudgetFitter:
         return self._press()
 
     def open_to(self, tokens: int) -> int:
-        """Plan to open the newest folded exchanges until the view has about so many tokens; return its tokens then."""
+        """Plan to open the newest folded exchanges until the view has about `tokens` tokens; return its size."""
         room = tokens - self.total()
         if self._capacity:
             most = self._capacity if self.plan.is_preview else self._capacity // 2
@@ -158,7 +158,7 @@ class BudgetFitter:
         return self._total + self._tail.tokens
 
     def _expect_changes(self, *, fixed: bool = True, conversation: bool = True) -> None:
-        """Draw the view again before it is measured: everything, or what may have changed."""
+        """Mark what may have changed, so that it is drawn again before the view is measured."""
         self._total = None
         self._fixed_changed = self._fixed_changed or fixed
         self._conversation_changed = self._conversation_changed or conversation
@@ -282,7 +282,7 @@ class BudgetFitter:
                 self._fold(turns, capacity // 4 if turns else 0, excess, self._measure(0)[-1])
 
     def _measure(self, target: int) -> tuple[int, int, int, int | None]:
-        """Return how many turns are kept, in how many tokens, how many tokens must go, and the last message to fold."""
+        """Return how many turns stay, their room in tokens, the excess tokens, and the first message that stays."""
         window, batches = self._config.sliding_window, self.plan.batches()
         limit = batches[0].boundary if batches else None
         if window is None:
@@ -441,7 +441,7 @@ class Unfolding:
                     return
 
     def _open(self, page: PageRecord) -> _Shown:
-        """Show a page that takes no room yet, with everything below it, or the newest part of that."""
+        """Open a folded page with everything below it, or with the newest pages below it; return how much is shown."""
         if page.header.folder:
             return self._open_folder(page)
         is_hidden = page.header.visibility is Visibility.HIDDEN and not is_folded_line(page)  # somebody hid it

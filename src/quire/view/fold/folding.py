@@ -88,7 +88,10 @@ def is_folded_line(page: PageRecord) -> bool:
 def make_chapter(
     plan: Plan, pages: Sequence[PageRecord], name: str, summary: str, *, level: int, count: Count, before: int
 ) -> PageRecord | None:
-    """Move pages below a new chapter in the place of the first one; return None if its line would save nothing."""
+    """Move pages below a new chapter in the place of the first one; return None if its line would save nothing.
+
+    `before` are the tokens that the pages take now.
+    """
     parent = pages[0].parent
     if parent is None:
         return None
@@ -248,7 +251,10 @@ def level_of(page: PageRecord) -> int:
 
 
 class RowItem(NamedTuple):
-    """A page of the conversation's first row as it is shown now, with its tokens."""
+    """A page of the conversation's first row, as it is shown now, with its tokens.
+
+    The first row are the pages directly below the root of the conversation.
+    """
 
     page: PageRecord
     tokens: int
@@ -301,9 +307,9 @@ def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: in
 
 
 def choose_pages(row: Sequence[RowItem], kept: set[int], excess: int, limit: int | None, lines: int) -> list[RowItem]:
-    """Return the oldest pages whose folding saves `excess` tokens, in whole turns where that is not far more.
+    """Return the oldest pages whose folding saves `excess` tokens. Choose whole turns unless these are far larger.
 
-    No page with a message from `limit` on is chosen. The estimate assumes that all lines take at most `lines` tokens.
+    No page with message `limit` or later is chosen. The estimate assumes that all lines take at most `lines` tokens.
     """
     chosen: list[RowItem] = []
     gone = left = 0.0
@@ -405,7 +411,7 @@ def _units(chosen: Sequence[RowItem], places: dict[int, int], bounds: Sequence[i
 
 
 def _line_key(reader: Reader, unit: Sequence[RowItem], most: int) -> tuple[int, ...]:
-    """Return what the line of a group depends on. Its facts depend on the segments too: they are no names of pages."""
+    """Return all that the line of a group depends on. The number of segments decides which words are page indices."""
     states = [value for item in unit for value in (item.page.key, item.page.header.seq, item.tokens)]
     return (most, len(reader.counters), *states)
 

@@ -52,7 +52,7 @@ def max_summary_tokens(lines: int) -> int:
 
 
 def summary_allowance(tokens: int, most: int) -> int:
-    """Return the most tokens of the summary of so many tokens: a tenth, `most` at the highest."""
+    """Return the most tokens of a summary of a text of `tokens` tokens: a tenth of them, but at most `most`."""
     return min(most, int(tokens * _SHARE))
 
 

@@ -1,7 +1,7 @@
 """Summary worker: runs the caller's summariser beside the turns, and stores what it returns on the summary board.
 
-A fold puts the pages that it folds on the board (`quire.core.summary_board`), and the worker of its handle asks for
-them. The next fold of any handle uses the summaries that came. `work_off` asks for those that no worker asks for.
+A fold puts the pages that it folds on the board (`quire.core.summary_board`), and the worker of its handle summarises
+them. The next fold of any handle uses the summaries that are stored. `work_off` summarises pages that no worker has.
 """
 
 import threading
@@ -139,7 +139,7 @@ class SummaryWorker:
                 job = self._waiting.popleft()
             try:
                 run_job(job, self._summariser, self._engine, self.errors.append)
-            except QuireError as error:  # of the storage: the claim expires
+            except QuireError as error:  # the storage failed: the claim expires
                 self.errors.append(error)
             finally:
                 release(job.board.storage)
@@ -148,7 +148,7 @@ class SummaryWorker:
 def run_job(
     job: SummaryJob, summariser: Summariser, engine: Engine, on_error: Callable[[BaseException], object]
 ) -> bool:
-    """Ask for one summary and store it. Return whether it was stored."""
+    """Call the summariser for one page and store the summary. Return whether it was stored."""
     is_old = time.monotonic() > job.claimed + CLAIM_SECONDS / 2
     if is_old and not job.board.claim(job.key, job.version):
         return False
@@ -166,7 +166,7 @@ def run_job(
 def work_off(
     engine: Engine, summariser: Summariser, is_over: Callable[[], bool], on_error: Callable[[BaseException], object]
 ) -> Iterator[bool]:
-    """Ask for the summaries of a context that no worker asks for. Yield after each whether it was stored."""
+    """Summarise the pages of a context that no worker has claimed. Yield after each whether a summary was stored."""
     board = open_board(engine)
     for key, record in board.read().items():
         if is_over():
@@ -216,14 +216,14 @@ def _call_summariser(summariser: Summariser, job: SummaryJob) -> str | None:
 
 
 _MAX_FAILURES = 3
-"""After so many errors in a row, the model is not asked any more."""
+"""After this many failures in a row, the summariser is not called any more."""
 
 
 class SummaryReport(Struct, frozen=True, kw_only=True):
     """What `Library.summarise` did: the summaries that it stored, those that still wait, and errors.
 
-    A summary takes its place at the next fold of its context. Summaries that wait are asked for by another worker now,
-    or failed a moment ago, or there was no time for them.
+    A summary takes its place at the next fold of its context. A page still waits if another worker summarises it now,
+    if its summary failed a moment ago, or if there was no time for it.
     """
 
     stored: int = 0
@@ -234,7 +234,7 @@ class SummaryReport(Struct, frozen=True, kw_only=True):
 def summarise_pending(
     storage: Storage, summariser: Summariser, max_seconds: float | None, redact: Callable[[str], str] | None
 ) -> SummaryReport:
-    """Ask for the summaries that no worker asks for. Start none after `max_seconds`."""
+    """Summarise the pages that no worker has claimed, in all contexts. Start no summary after `max_seconds`."""
     start = time.monotonic()
     if max_seconds is not None and (
         isinstance(max_seconds, bool) or not isinstance(max_seconds, int | float) or not 0 <= max_seconds < float("inf")
