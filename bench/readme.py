@@ -20,7 +20,7 @@ _WAITS = ("newest", "trim", "summarise", "compact", "unmanaged")
 _MEMORIES = {"BM25": "bm25s over turns", "newest turns": "recency"}
 _CHINESE = {
     r" \((\d+%) cached\)": r"（\1 来自缓存）",
-    r"(\d+) of (\d+) peers have some: ([\d,]+) to ([\d,]+)": r"\2 个同类库中有 \1 个：\3 到 \4 个",
+    r"(\d+) of (\d+) peers have some: ([\d,]+) to ([\d,]+)": r"\2 个同类库中有 \1 个出现过：\3 到 \4 个",
     r"(\d+) of ([\d,]+)": r"\2 个中 \1 个",
     ", \\+ vectors": "，加向量",
     "newest turns": "最近的轮次",

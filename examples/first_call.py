@@ -1,4 +1,4 @@
-"""Call a model far beyond the budget in ten lines. Without OPENAI_API_KEY a stub answers, offline."""
+"""Call a model far beyond the budget. Without OPENAI_API_KEY a stub answers, offline."""
 
 import os
 

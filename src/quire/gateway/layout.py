@@ -312,6 +312,6 @@ def drop_thinking(raw: bytes) -> bytes | None:
 
 
 def drop_reasoning(raws: Sequence[bytes]) -> list[bytes]:
-    """Return items of Responses without reasoning, and without ids: OpenAI refuses an id if its reasoning is missing."""
+    """Return items of Responses without reasoning, and without ids: OpenAI refuses an id without its reasoning."""
     kept = [raw for raw in raws if msgspec.json.decode(raw, type=dict[str, Raw]).get("type") != Raw(b'"reasoning"')]
     return list(raws) if len(kept) == len(raws) else [drop_field(raw, "id") for raw in kept]
