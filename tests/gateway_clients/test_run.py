@@ -2,10 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -59,6 +62,32 @@ def test_a_gateway_that_is_killed_is_started_again_at_the_same_address(tmp_path:
         assert (gateway.starts, gateway.pid != first) == (3, True)
     with pytest.raises(ProcessLookupError):
         os.kill(gateway.pid, 0)
+
+
+def test_a_gateway_that_is_started_again_while_it_is_stopped_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'import sys; print(\'{"url": "", "port": 1}\', flush=True); sys.stdin.read()'
+    begins, popen = Event(), subprocess.Popen
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(_: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        if made:
+            begins.set()
+            assert gateway._stopping.wait(30)
+            time.sleep(0.2)  # now stop() has found the old process
+        made.append(popen([sys.executable, "-c", script], **options))
+        return made[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    gateway = Supervisor("memory:", {"port": 0}, tmp_path / "log")
+    os.kill(gateway.pid, signal.SIGKILL)
+    assert begins.wait(30)
+    gateway.stop()
+    codes = [process.poll() for process in made]
+    for process in made:
+        process.kill()
+    assert codes == [-signal.SIGKILL, 0]
 
 
 def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:

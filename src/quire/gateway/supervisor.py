@@ -95,16 +95,17 @@ class Supervisor:
                 _end(self._process)
             try:
                 self._start()
-            except (OSError, StorageFailure) as error:  # such as a port that is not free yet
+            except (OSError, StorageFailure, ValueError) as error:  # a port that is not free yet, or stop() was faster
                 with self._log.open("a", encoding="utf-8") as log:
                     log.write(f"{error}\n")
 
     def stop(self) -> None:
         """Let the gateway finish its requests, and stop it."""
         self._stopping.set()
-        if self._process is not None:
-            _end(self._process)
-        self._thread.join(_START_TIMEOUT)
+        for _ in range(2):  # the thread may be starting another process
+            if self._process is not None:
+                _end(self._process)
+            self._thread.join(_START_TIMEOUT)
         self._close_socket()
 
     def _close_socket(self) -> None:
