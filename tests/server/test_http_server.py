@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 import quire
 import quire.server
 from quire import Conflict, InvalidOperation, InvalidValue, StorageFailure
 from quire.server.access import load_token
+from quire.server.connections import ThreadedServer, UvicornServer
+from quire.server.context_pool import ContextPool
 from quire.server.http_server import RunningServer, announce
 from quire.storage.base import Commit
 from tests.server.conftest import TOKEN, Api, Talk, talk_in
@@ -190,6 +194,44 @@ def test_the_pool_holds_at_most_its_limit_of_contexts(library: quire.Library, ru
             assert api.get(f"/api/contexts/{name}")["seq"] == 1
             assert len(small.service.pool) <= 2
         api.client.close()
+
+
+def test_a_context_that_two_threads_open_at_once_is_closed_once(
+    library: quire.Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library.create("both")
+    pool = ContextPool(library, budget=None, apps=())
+    open_context = pool._open_context
+    made: list[quire.Context] = []
+    closed: list[quire.Context] = []
+
+    def open_late(name: str) -> quire.Context:
+        made.append(open_context(name))
+        found = made[-1]
+        if len(made) == 1:
+            with pool.use(name):  # as another thread would do now
+                pass
+        return found
+
+    monkeypatch.setattr(pool, "_open_context", open_late)
+    monkeypatch.setattr(quire.Context, "close", lambda context: closed.append(context))
+    with pool.use("both") as opened:
+        assert opened.context is made[1]
+    assert closed == made[:1]
+    pool.close()
+    assert closed == made
+
+
+def test_a_server_that_does_not_get_ready_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = ThreadedServer("server", UvicornServer(uvicorn.Config(lambda: None)), listening, 1)
+        monkeypatch.setattr("quire.server.connections._START_TIMEOUT", 0.01)
+        monkeypatch.setattr(server, "_serve", ends.wait)
+        monkeypatch.setattr(server, "_request_exit", ends.set)
+        with pytest.raises(StorageFailure, match=r"The server did not start within 0\.01 seconds"):
+            server.start()
+        assert ends.is_set()
 
 
 def test_a_context_in_use_is_waited_for_and_not_for_ever(

@@ -78,7 +78,9 @@ class ThreadedServer:
         """Serve in a new thread; return when the server answers requests."""
         self._thread = threading.Thread(target=self._serve_in_thread, name=f"quire-{self._name}", daemon=True)
         self._thread.start()
-        self._server.ready.wait(_START_TIMEOUT)
+        if not self._server.ready.wait(_START_TIMEOUT):
+            self._request_exit()
+            raise StorageFailure(f"The {self._name} did not start within {_START_TIMEOUT:g} seconds.")
         if self._failure is not None:
             raise StorageFailure(f"The {self._name} did not start: {self._failure}.") from self._failure
         return self

@@ -256,6 +256,8 @@ class ContextPool:
             opened = self._open.setdefault(name, fresh)
             self._open.move_to_end(name)
             leaving = [self._open.popitem(last=False)[1] for _ in range(len(self._open) - self._limit)]
+        if opened is not fresh:  # another thread was faster
+            fresh.context.close()
         for one in leaving:
             if one.lock.acquire(blocking=False):  # a thread that uses it keeps it open
                 one.context.close()
