@@ -1,8 +1,10 @@
-"""The price table of the gateway."""
+"""The price table of the gateway, and its stored figures."""
 
 import pytest
 
-from quire.server.gateway_ledger import GatewaySession, find_price
+import quire
+from quire.errors import Busy, Conflict
+from quire.server.gateway_ledger import GatewaySession, Ledger, find_price
 
 
 @pytest.mark.parametrize(
@@ -26,3 +28,16 @@ def test_a_price_is_that_of_the_model_or_unknown(model: str, price: float | None
 def test_saved_money_is_the_price_of_the_saved_tokens() -> None:
     assert GatewaySession(name="a", saved_tokens=500_000, price=4.0).saved_money == 2.0
     assert GatewaySession(name="a", saved_tokens=500_000).saved_money is None
+
+
+def test_a_mode_that_others_always_overwrite_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with quire.Library(quire.MemoryStorage()) as library:
+        ledger = Ledger(library, create=True)
+        ledger.write({"a": GatewaySession(name="a")})
+
+        def lose(*_: object, **__: object) -> None:
+            raise Conflict("Another writer was faster.")
+
+        monkeypatch.setattr(quire.ContextSystem, "update_page", lose)
+        with pytest.raises(Busy, match="session 'a' could not be written"):
+            ledger.choose_mode("a", "fold")

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from quire.context import Context
-from quire.errors import Conflict, InvalidValue, short_repr
+from quire.errors import Busy, Conflict, InvalidValue, short_repr
 from quire.library import Library
 from quire.model.pages import PageIndex
 
@@ -111,7 +111,10 @@ class Ledger:
             self._retry(context, name, lambda text=text, name=name: self._put(context, name, text))  # type: ignore[misc]
 
     def choose_mode(self, name: str, mode: Mode | None) -> None:
-        """Store the mode of a session; None is the mode of the gateway. Raise `InvalidValue` for an unknown one."""
+        """Store the mode of a session; None is the mode of the gateway. Raise `InvalidValue` for an unknown one.
+
+        Raise `Busy` if other writers are always faster.
+        """
         known, context = self.chosen_modes(), self._open()
         if context is None or name not in known:
             raise InvalidValue(f"is {short_repr(name)}; no gateway has recorded such a session.", argument="name")
@@ -131,7 +134,7 @@ class Ledger:
                 return
             except Conflict:
                 self.chosen_modes()
-        raise InvalidValue(f"{short_repr(name)} could not be written: other writers were faster.")
+        raise Busy(f"The session {short_repr(name)} could not be written: other writers were faster. Retry.")
 
     def _open(self) -> Context | None:
         if self._context is None and (self._create or self._library.exists(LEDGER)):
