@@ -307,6 +307,19 @@ def test_an_examination_names_unneeded_objects_and_can_remove_them(objects: Coun
         assert keys_of(open_engine(objects.in_another_process()).scan(name, BODY)) == list(range(9))
 
 
+def test_an_examination_reports_only_what_it_removes(objects: CountingObjects) -> None:
+    storage = open_engine(objects, grace_seconds=3 * 3_600)
+    write(storage, "c", *bodies(0, 9))
+    storage.compact("c")
+    for hours in (2, 4):
+        now = datetime.now(UTC) + timedelta(hours=hours)
+        storage._compactor._server_time = lambda now=now: now  # type: ignore[method-assign, misc]
+        before = set(objects.keys())
+        repaired = {symptom.where for symptom in storage.examine(repair=True) if symptom.repaired}
+        assert repaired == before - set(objects.keys())
+        assert bool(repaired) is (hours == 4)
+
+
 def test_a_context_without_its_head_is_reported_and_kept(objects: CountingObjects) -> None:
     storage = open_engine(objects)
     for name in ("c", "d"):

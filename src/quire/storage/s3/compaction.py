@@ -254,7 +254,7 @@ class Compactor:
 
     def examine(self, contexts: Callable[[], Iterable[str]], *, repair: bool) -> list[Symptom]:
         """Report contexts that lost their head object, and objects that `collect_all` removes."""
-        leftovers = self.collect_all(contexts(), PENDING_SECONDS, remove=False)
+        leftovers = self.collect_all(contexts(), max(self._grace, PENDING_SECONDS), remove=False)
         return [*self._find_headless(contexts()), *(_report_leftover(key, repair) for key in leftovers)]
 
     def _find_headless(self, names: Iterable[str]) -> Iterator[Symptom]:
