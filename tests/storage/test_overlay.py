@@ -227,6 +227,27 @@ def test_a_commit_during_which_the_storage_fails_changes_nothing() -> None:
     assert contents(overlay, "c") == before
 
 
+def test_a_snapshot_has_the_head_of_its_records() -> None:
+    overlay = over(filled(), *pages([5], group=1))
+    lock = overlay._lock
+
+    class LateLock:
+        """Before this lock is acquired for the first time, another writer commits."""
+
+        def __enter__(self) -> bool:
+            if overlay._lock is not lock:
+                overlay._lock = lock
+                write(overlay, "c", *pages([6], group=1))
+            return lock.__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            lock.release()
+
+    overlay._lock = cast(Any, LateLock())
+    with overlay.snapshot("c") as frozen:
+        assert contents(frozen, "c") == contents(overlay, "c")
+
+
 def test_other_contexts_pass_through() -> None:
     below = filled()
     overlay = over(below, *pages([11]))

@@ -173,11 +173,12 @@ class OverlayStorage:
     def snapshot(self, context: str) -> Iterator["OverlayStorage"]:
         """Return a block in which the context does not change. Raises `Conflict` if it has changed below."""
         with snapshot_of(self.below, context) as below:
-            if context == self.context and (head := below.head(context)) != self.start:
-                raise conflict(context, head, self.start.version if self.start else 0)
-            frozen = copy(self)
-            frozen.below = below
             with self._lock:
+                self._finish()
+                if context == self.context and (head := below.head(context)) != self.start:
+                    raise conflict(context, head, self.start.version if self.start else 0)
+                frozen = copy(self)
+                frozen.below = below
                 frozen._table, frozen._deleted = self._table.copy(), set(self._deleted)
             yield frozen
 
