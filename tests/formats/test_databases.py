@@ -18,10 +18,10 @@ from tests.servers.postgres import postgres_url
 TIME = "2026-03-11T02:14:09.122000+00:00"
 
 
-def checkpoint_file(path: Path, messages: Any, kind: str | None = None) -> Path:
+def checkpoint_file(path: Path, messages: Any, kind: str | None = None, time: str | None = TIME) -> Path:
     """Write one checkpoint with these messages as LangGraph's SQLite saver does."""
     serde = pytest.importorskip("langgraph.checkpoint.serde.jsonplus").JsonPlusSerializer(pickle_fallback=True)
-    form, data = serde.dumps_typed({"ts": TIME, "channel_values": {"messages": messages}})
+    form, data = serde.dumps_typed({"ts": time, "channel_values": {"messages": messages}})
     file = apsw.Connection(str(path))
     file.execute(
         "CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT DEFAULT '', checkpoint_id TEXT,"
@@ -43,12 +43,12 @@ def test_objects_of_other_classes_are_refused_by_name_and_never_built(tmp_path: 
         read_log(checkpoint_file(tmp_path / "c.db", [3]))
 
 
-def test_an_artifact_of_a_tool_does_not_hinder_the_import(tmp_path: Path) -> None:
+@pytest.mark.parametrize("time", [TIME, None])
+def test_an_artifact_of_a_tool_does_not_hinder_the_import(tmp_path: Path, time: str | None) -> None:
     lc = pytest.importorskip("langchain_core.messages")
-    call = lc.AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c1"}])
-    found = read_log(
-        checkpoint_file(tmp_path / "a.db", [call, lc.ToolMessage("4", tool_call_id="c1", artifact={1, 2})])
-    )
+    call = lc.AIMessage("", tool_calls=[{"name": "f", "args": {"a": {1, 2}}, "id": "c1"}])
+    result = lc.ToolMessage("4", tool_call_id="c1", artifact={1, 2})
+    found = read_log(checkpoint_file(tmp_path / "a.db", [call, result], time=time))
     ctx = quire.open("memory:")
     assert ctx.import_messages(found.select(None).messages).marked == ()
     assert [message.role for message in ctx.messages()] == ["assistant", "tool"]
@@ -84,6 +84,17 @@ def test_checkpoints_of_postgres_are_read() -> None:
     ctx.import_messages(log.select(None).messages)
     assert [message.role for message in ctx.messages()] == [turn.role for turn in TALKS["parallel"]]
     assert [f"{message.at:%S}" for message in ctx.messages()] == ["01", *["02"] * 6]
+
+
+def test_a_query_that_fails_on_postgres_is_an_invalid_value() -> None:
+    psycopg = pytest.importorskip("psycopg")
+    url = postgres_url().partition("&tenant=")[0].partition("?tenant=")[0]
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute("CREATE SCHEMA IF NOT EXISTS other_test")
+        server.execute("CREATE TABLE IF NOT EXISTS other_test.checkpoints (id INT)")
+    join = "&" if "?" in url else "?"
+    with pytest.raises(InvalidValue, match="Cannot read the PostgreSQL database: column .* does not exist"):
+        read_log(f"{url}{join}options=-csearch_path%3Dother_test")
 
 
 def test_encrypted_items_are_skipped_and_reported(tmp_path: Path) -> None:

@@ -82,15 +82,17 @@ def _open(source: str) -> Iterator[tuple[Rows, set[str]]]:
         raise InvalidValue(f"Cannot read {source!r} as a SQLite database: {error}.") from None
 
 
-def _connect_postgres(source: str) -> Any:
+@contextmanager
+def _connect_postgres(source: str) -> Iterator[Any]:
     try:
         import psycopg
     except ImportError:
         raise InvalidValue("Reading a PostgreSQL database needs the extra 'postgres'.") from None
     try:
-        return psycopg.connect(source, autocommit=True)
+        with psycopg.connect(source, autocommit=True) as connection:
+            yield connection
     except psycopg.Error as error:
-        raise InvalidValue(f"Cannot connect to the PostgreSQL database: {error}.") from None
+        raise InvalidValue(f"Cannot read the PostgreSQL database: {error}.") from None
 
 
 def _read_agents(rows: Rows) -> Found:
@@ -224,7 +226,8 @@ class CheckpointThread:
                 raise InvalidValue(f"{self._place}, messages[{n}] is {short_repr(message)}; {_ACCEPTED}.")
             time = self._times.get(_identity(message, n))
             has_time = take_time(message)[1] is not None
-            dated.append(message if has_time or time is None else {**_without_objects(message), "timestamp": time})
+            plain = _without_objects(message)
+            dated.append(plain if has_time or time is None else {**plain, "timestamp": time})
         return dated
 
 
