@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import App, Close, Context, InvalidOperation, InvalidValue, Refresh, action
+from quire import App, Close, Context, InvalidOperation, InvalidValue, Refresh, StorageFailure, action
 from quire.errors import NoSuchApp
 from quire.windows.app import WindowEvent
 from quire.windows.apps import Scratch, Todo
@@ -140,9 +140,34 @@ def test_the_launcher_lists_apps_and_opens_them_in_the_name_of_who_acts(ctx: Con
 
 def test_limits_are_seconds(ctx: Context) -> None:
     ctx.windows.set_limits(drawing=0.5, action=1)
-    for value in (0, -1, "1", 4_000, float("nan")):
+    for value in (0, -1, "1", 4_000, float("nan"), True):
         with pytest.raises(InvalidValue, match="seconds"):
             ctx.windows.set_limits(drawing=value)  # type: ignore[arg-type]
+
+
+def test_an_app_is_closed_if_its_window_cannot_be_stored(ctx: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    class File(App):
+        def open(self) -> None:
+            calls.append("open")
+
+        def content(self) -> str:
+            return ""
+
+        def closed(self) -> None:
+            calls.append("closed")
+
+    def refuse(*_: object) -> None:
+        raise StorageFailure("the disk is full")
+
+    ctx.windows.register(File)
+    with monkeypatch.context() as patch, pytest.raises(StorageFailure):
+        patch.setattr(ctx.pages.storage, "commit", refuse)
+        ctx.windows.open("file")
+    assert calls == ["open", "closed"]
+    ctx.windows.open("file")
+    assert calls == ["open", "closed", "open"]
 
 
 # Threads

@@ -379,9 +379,9 @@ def run_steps(steps: Sequence[Step]) -> Any:
     return value
 
 
-async def _await_steps(value: Awaitable[Any], stop_threads: Sequence[Step]) -> Any:
+async def _await_steps(value: Awaitable[Any], steps: Sequence[Step]) -> Any:
     found = await value
-    for step in stop_threads:
+    for step in steps:
         found = step(found)
         if hasattr(found, "__await__"):
             found = await found

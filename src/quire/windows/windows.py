@@ -217,7 +217,7 @@ class Windows:
     def set_limits(self, *, drawing: float | None = None, action: float | None = None) -> None:
         """Set the time limits of an app in seconds: for its content and for an action. Raise `InvalidValue`."""
         for field, value in (("drawing", drawing), ("action", action)):
-            if value is not None and not (isinstance(value, int | float) and 0 < value <= 3_600):
+            if value is not None and (not isinstance(value, int | float) or value is True or not 0 < value <= 3_600):
                 raise InvalidValue(
                     f"is {short_repr(value)}; seconds above 0, at most 3,600, are needed.", argument=field
                 )
@@ -263,11 +263,15 @@ class Windows:
         steps = [opening, save_step(instance)] if hasattr(registered.kind, "open") else [save_step(instance)]
         outcome = self._manager.run(instance.job(*steps, patience=0), self._manager.action_limit)
         _, saved = result_of(instance, outcome, f"Opening {app!r}")
-        with self._engine.lock:
-            same = self._manager.find_same(registered, identity)  # another thread may have opened it
-            closing = self._manager.surplus_windows(registered) if same is None else []
-            texts = {one.key: summaries.get(one.key) for one in closing}
-            window = same or self._add(instance, saved, window_id, identity=identity, closing=texts, **options)
+        try:
+            with self._engine.lock:
+                same = self._manager.find_same(registered, identity)  # another thread may have opened it
+                closing = self._manager.surplus_windows(registered) if same is None else []
+                texts = {one.key: summaries.get(one.key) for one in closing}
+                window = same or self._add(instance, saved, window_id, identity=identity, closing=texts, **options)
+        except BaseException:
+            self._manager.run(Job(instance.require_app().closed))
+            raise
         if same is not None:
             self._manager.run(Job(instance.require_app().closed))
             return self._reuse(same, window_id)
