@@ -93,7 +93,7 @@ def test_a_query_that_fails_on_postgres_is_an_invalid_value() -> None:
         server.execute("CREATE SCHEMA IF NOT EXISTS other_test")
         server.execute("CREATE TABLE IF NOT EXISTS other_test.checkpoints (id INT)")
     join = "&" if "?" in url else "?"
-    with pytest.raises(InvalidValue, match="Cannot read the PostgreSQL database: column .* does not exist"):
+    with pytest.raises(InvalidValue, match=r"Cannot read the PostgreSQL database: column .* does not exist"):
         read_log(f"{url}{join}options=-csearch_path%3Dother_test")
 
 

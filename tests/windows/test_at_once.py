@@ -162,9 +162,10 @@ def test_an_app_is_closed_if_its_window_cannot_be_stored(ctx: Context, monkeypat
         raise StorageFailure("the disk is full")
 
     ctx.windows.register(File)
-    with monkeypatch.context() as patch, pytest.raises(StorageFailure):
+    with monkeypatch.context() as patch:
         patch.setattr(ctx.pages.storage, "commit", refuse)
-        ctx.windows.open("file")
+        with pytest.raises(StorageFailure):
+            ctx.windows.open("file")
     assert calls == ["open", "closed"]
     ctx.windows.open("file")
     assert calls == ["open", "closed", "open"]
