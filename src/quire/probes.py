@@ -145,7 +145,7 @@ def _operation(operation: Operation) -> Iterator[Operation]:
 
 def _render(original: Function) -> Function:
     def render(self: Any, options: Any, *rest: Any) -> Any:
-        with _operation(Operation("render", _context(self._engine), recalls=bool(options.recall))) as done:
+        with _operation(Operation("render", _context(self._engine))) as done:
             view = original(self, options, *rest)
             done.facts |= {
                 "tokens": view.tokens,

@@ -11,7 +11,7 @@ from quire.search import index as kept
 from quire.search import indexing as catching
 from quire.search.find import find
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
-from quire.search.indexing import catch_up, get_index
+from quire.search.indexing import catch_up, query_index
 from quire.search.query import agent_scope
 from quire.storage.base import Head
 from quire.storage.search_protocol import Document, IndexState, Phrase, SearchIndex
@@ -62,14 +62,14 @@ def test_an_index_that_is_ahead_of_what_was_read_a_moment_ago_is_not_emptied(mon
     storage = Between()
     book = new_book(storage=storage)
     leaf(book, "kestrel")
-    index = get_index(storage, book.context)
+    index = query_index(storage, book.context, lambda index: index)
     assert isinstance(index, MemoryIndex)
     emptied: list[None] = []
     monkeypatch.setattr(index, "clear", lambda: emptied.append(None))
 
     def other() -> None:
         leaf(book, "falcon")
-        assert get_index(storage, book.context) is index
+        assert query_index(storage, book.context, lambda found: found is index)
 
     storage.then.append(other)
     catch_up(index, storage, book.context)
@@ -82,7 +82,7 @@ def test_a_search_is_made_again_if_the_index_is_emptied_in_its_middle(
 ) -> None:
     book = new_book(storage=storage_of(kind, tmp_path))
     leaf(book, "kestrel")
-    index: Any = get_index(book.storage, book.context)
+    index: Any = query_index(book.storage, book.context, lambda index: index)
     count = type(index).count
     emptied: list[SearchIndex] = []
 

@@ -33,10 +33,12 @@ _PROVIDERS: Mapping[str, Provider] = {
 """The types of parts that only one provider has."""
 _PARTS = _PROVIDERS.keys() | {"text", "refusal", "function", "custom"}
 _CALLS = ("apply_patch_call", "computer_call", "custom_tool_call", "function_call", "local_shell_call", "shell_call")
+CALLS = frozenset({*_CALLS, "tool_search_call"})
+OUTPUTS = frozenset({*(f"{call}_output" for call in _CALLS), "tool_search_output"})
 ITEMS = frozenset(
     {
-        *_CALLS,
-        *(f"{call}_output" for call in _CALLS),
+        *CALLS,
+        *OUTPUTS,
         "additional_tools",
         "code_interpreter_call",
         "compaction",
@@ -53,8 +55,6 @@ ITEMS = frozenset(
         "program",
         "program_output",
         "reasoning",
-        "tool_search_call",
-        "tool_search_output",
         "web_search_call",
     }
 )

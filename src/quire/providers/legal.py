@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
-from quire.providers.responses import CALLS, OUTPUTS, result_key
+from quire.providers.detection import CALLS, OUTPUTS
+from quire.providers.responses import result_key
 
 Values = Mapping[str, Any]
 Broken = tuple[int, str, str]

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from quire.model.messages import Message, Provider
 from quire.model.text import spell_id, spell_name, spell_speaker
+from quire.providers.detection import CALLS, OUTPUTS
 from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, NEVER_NULL, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
-from quire.providers.responses import CALLS, OUTPUTS, result_key
+from quire.providers.responses import result_key
 
 _MAX_KNOWN = 10_000
 _PREFIXES = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}

@@ -12,23 +12,9 @@ from msgspec import structs
 
 from quire.model.messages import Message, Part, Provider, Role, ToolCall
 from quire.providers import parts
-from quire.providers.detection import Entry
+from quire.providers.detection import CALLS, OUTPUTS, Entry
 from quire.providers.originals import find_original, keep_original
 from quire.providers.plain_json import Values, dumps, invalid_value
-
-CALLS = frozenset(
-    {
-        "apply_patch_call",
-        "computer_call",
-        "custom_tool_call",
-        "function_call",
-        "local_shell_call",
-        "shell_call",
-        "tool_search_call",
-    }
-)
-OUTPUTS = frozenset({f"{call}_output" for call in CALLS} | {"tool_search_output"})
-
 
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 

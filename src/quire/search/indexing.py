@@ -234,11 +234,6 @@ _missed: PerStorageCache[list[int]] = PerStorageCache()
 """The number of searches in a context that found nothing."""
 
 
-def get_index(storage: Storage, context: str) -> Index:
-    """Return the index of a context as it is stored now."""
-    return query_index(storage, context, lambda index: index)
-
-
 def refresh_index(storage: Storage, context: str) -> None:
     """Remove deleted texts from the stored index of a context. An index that was never filled stays empty."""
     index = _stored_index(storage, context)

@@ -26,7 +26,7 @@ from quire.view.options import OPENED_SHARE
 from quire.view.segments import draw_segment, drawn_segments, item_line, segment_head
 from quire.view.sheets import CHUNK, Run, Sheets, clip_line, draw_run
 
-LINES_SHARE = 0.1
+SEGMENT_LINES_SHARE = 0.1
 """The share of the budget for all lines outside the conversation."""
 GIVEN_SHARE = 0.3
 """The share of the budget up to which a developer's pages are whole, with everything else that is always shown.
@@ -69,7 +69,7 @@ class Rooms(NamedTuple):
 def layout_rooms(budget: int, fixed: int) -> Rooms:
     """Return the rooms in a view in which `fixed` tokens are always shown."""
     given = max(GIVEN_SHARE * budget - fixed, min(LEAST_GIVEN_SHARE * budget, FULL_SHARE * budget - fixed), 0)
-    return Rooms(int(given), int(budget * OWN_SHARE), int(budget * LINES_SHARE), int(budget * OPENED_SHARE))
+    return Rooms(int(given), int(budget * OWN_SHARE), int(budget * SEGMENT_LINES_SHARE), int(budget * OPENED_SHARE))
 
 
 class _Item:
