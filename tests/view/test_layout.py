@@ -330,6 +330,16 @@ def test_a_capacity_below_one_line_shows_nothing(capacity: int) -> None:
     assert "segment" not in check_view(ctx, 4_000).by_kind()
 
 
+def test_a_segment_is_shown_if_its_lines_fit_without_whole_pages() -> None:
+    ctx = quire.open("memory:", budget=8_000)
+    ctx.pages.add_segment(quire.Segment(id="d", name="D", max_capacity=112))
+    name = "龘靐齉爩鱻麤龗灪吁龖厵滟爨癵籱饢驫鲡鹂鸾麣" * 2
+    _, short, _ = [ctx.pages.create_detail_page(title, "", "word " * 300, "d-0") for title in (name, "x", name)]
+    ctx.pages.set_detail(short, "z")  # it fits a quarter of the capacity, but not beside the lines
+    ctx.user("Hello")
+    assert 0 < shown_of(check_view(ctx, 8_000), "d") <= 112
+
+
 def shown_of(view: quire.View, segment: str) -> int:
     return sum(part.tokens for part in view.parts if part.pages and part.pages[0].index.startswith(f"{segment}-"))
 

@@ -51,7 +51,7 @@ _ALL_MISSES = 32
 _CAPACITY_LINES = 5
 """Lines take at most the capacity of a segment divided by this."""
 _MOST_PARTS = 4
-"""A segment that is too large even if it is planned for its capacity divided by this shows nothing."""
+"""A segment that is too large even if it is planned for half of its capacity divided by this shows nothing."""
 
 
 class Rooms(NamedTuple):
@@ -146,7 +146,7 @@ class LayoutPlanner:
             pinned = sum(self._cost(page) for page in segment.whole.values() if page.header.pinned)
             if most and tokens - pinned > most and segment.part <= _MOST_PARTS:
                 over.add(number)
-            elif segment.part > _MOST_PARTS and not pinned:  # not even one line fits
+            elif tokens > most and segment.part > _MOST_PARTS and not pinned:  # not even one line fits
                 layout, tokens = replace(layout, items=(), archived=0, gathered=False), 0
             plan.layouts[number] = replace(layout, tokens=tokens)
             self._keep_equal(number)
