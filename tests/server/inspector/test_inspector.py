@@ -337,10 +337,53 @@ def test_two_views_are_compared_message_by_message(visit: Opener) -> None:
     answer = visitor.ask(f"/diff?left_seq={fold - 1}&right_seq={fold}&left_budget=100000&right_budget={BUDGET}")
     differing = [change for change in answer["changes"] if change["op"] != "same"]
     expect(visitor.find(".change")).to_have_count(len(differing))
+    visitor.find(".page-changes summary").click()
+    assert set(visitor.find(".page-changes .state-words").all_inner_texts()) <= {
+        "not shown",
+        "not shown → folded",
+        "not shown → whole",
+        "whole → folded",
+    }
     visitor.page.fill("[name=left-seq]", str(fold))
     visitor.page.fill("[name=left-budget]", str(BUDGET))
     visitor.page.click(".compare-form [type=submit]")
     expect(visitor.find(".compare-sum")).to_contain_text("All messages are the same")
+
+
+def test_a_long_text_is_shown_to_its_end(visit: Opener) -> None:
+    visitor = visit("pages")
+    text = f"😀{'x' * 98}\n" * 2_600
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        agent.pages.create_detail_page("long log", "", text, "mem-0")
+    visitor.find(".tree-row", "long log").click()
+    more = visitor.find(".panel .content > .button")
+    for left in (212_000, 12_000):
+        more.click()
+        expect(more).to_contain_text(f"{left:,} characters left")
+    more.click()
+    expect(more).to_have_count(0)
+    assert visitor.find(".panel .content pre").evaluate("node => node.textContent") == text
+
+
+def test_entries_that_come_after_the_filter_changed_are_not_listed(visit: Opener) -> None:
+    visitor = visit("pages")
+    with quire.open(visit.stand.path, visitor.context, budget=BUDGET) as agent:
+        for number in range(250):
+            agent.pages.update_page("mem-0", description=f"Change {number}")
+    held: list[Route] = []
+    visitor.page.route("**/history?**before=**", lambda route: held.append(route))
+    visitor.go("timeline")
+    expect(visitor.find(".entry").first).to_be_visible()
+    with visitor.page.expect_request("**/history?**before=**"):
+        visitor.page.evaluate("document.querySelector('.timeline').scrollTop = 1e6")
+    visitor.page.select_option("[name=operation]", "fold")
+    expect(visitor.find(".entry").first).to_contain_text("Fold")
+    folds = len(visitor.ask("/history?operation=fold&limit=1000")["entries"])
+    with visitor.page.expect_response("**/history?**before=**"):
+        held[0].continue_()
+    visitor.page.wait_for_timeout(50)
+    expect(visitor.find(".entry")).to_have_count(folds)
+    visitor.page.unroute("**/history?**before=**")
 
 
 def test_a_very_long_line_that_changed_is_compared_in_blocks(visit: Opener) -> None:

@@ -127,7 +127,7 @@ class CompareScreen {
           "button",
           { type: "button", class: "page-row", onclick: () => this.session.select(page) },
           el("span", { class: "mono" }, page),
-          el("span", { class: "state-words" }, named("change", change)),
+          el("span", { class: "state-words" }, changeWords(change)),
           el("span", { class: "num" }, `${number(left)} → ${number(right)}`),
         ),
       ),
@@ -177,6 +177,15 @@ class CompareScreen {
     return el("pre", { class: "text lines" }, lineChanges(textOf(left), textOf(right)).map(line));
   }
 }
+
+/** Return the words for a change of a page: "gone", "shown whole" or "whole → line". */
+const changeWords = (change) =>
+  change
+    .replace("shown ", "out → ")
+    .replace("gone", "out")
+    .split(" → ")
+    .map((how) => named("how", how))
+    .join(" → ");
 
 const textOf = (message) =>
   blocksOf(message)

@@ -10,7 +10,8 @@ import { blocksOf, drawBlock } from "./speech.js";
 import { operationsFor, stateWord } from "./states.js";
 
 const FIRST_CHARS = 6_000;
-const MOST_CHARS = 200_000;
+const MORE_CHARS = 200_000; // added at a time
+const MOST_CHARS = 10_000_000; // the route returns no more
 
 export function openPanel(host, session) {
   return new Panel(host, session);
@@ -199,7 +200,7 @@ class Panel {
         ),
       );
     }
-    const rest = page.detail_chars - page.detail.length;
+    const rest = this.chars < MOST_CHARS ? page.detail_chars - this.chars : 0;
     return el(
       "div",
       { class: "content" },
@@ -212,7 +213,7 @@ class Panel {
   }
 
   readOn() {
-    this.chars = Math.min(MOST_CHARS, this.chars * 8);
+    this.chars = Math.min(MOST_CHARS, this.chars * 8, this.chars + MORE_CHARS);
     return this.load(this.page.index);
   }
 

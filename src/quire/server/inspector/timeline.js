@@ -122,6 +122,7 @@ class TimelineScreen {
   async near(last) {
     if (this.next === null || this.loading || last < this.entries.length - 30) return;
     this.loading = true;
+    const { request } = this;
     try {
       const answer = await this.session.api.history({
         ...this.filters,
@@ -129,11 +130,15 @@ class TimelineScreen {
         limit: BLOCK,
         before: this.next,
       });
-      this.entries.push(...answer.entries);
-      this.next = answer.next;
+      if (request === this.request) {
+        this.entries.push(...answer.entries);
+        this.next = answer.next;
+      }
     } catch (error) {
-      this.next = null;
-      replace(this.wrong, problem(error));
+      if (request === this.request) {
+        this.next = null;
+        replace(this.wrong, problem(error));
+      }
     }
     this.loading = false;
     this.show();
