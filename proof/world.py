@@ -349,7 +349,7 @@ def _look_at(ctx: Context, check: bool) -> dict[str, Any]:
     }
 
 
-def _lease(storage: Storage, name: str) -> tuple[int, bool, str, int, tuple[lease.Owed, ...]] | None:
+def _lease(storage: Storage, name: str) -> tuple[int, bool, str, int, tuple[lease.UnfinishedTurn, ...]] | None:
     """Return the number of the last turn, whether it ended, its key, where it began, and the turns to take back."""
     head = storage.head(lease.companion_of(name))
     if head is None:

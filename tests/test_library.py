@@ -11,7 +11,7 @@ import pytest
 import quire
 from quire import Corrupt, InvalidOperation, InvalidValue, Library, MemoryStorage, NoSuchContext, SQLiteStorage
 from quire.core.records import page_key
-from quire.maintenance.retention import LEAVING
+from quire.maintenance.retention import REMOVING_HEAD
 from quire.model.clock import to_datetime
 from quire.open_context import Options, Setup
 from quire.storage.base import JOURNAL, Commit, Delete, Put, Symptom
@@ -302,7 +302,7 @@ def test_an_archive_that_came_too_late_leaves_no_file(tmp_path: Path) -> None:
 
     class Meddled(FaultyStorage):
         def commit(self, context: str, commit: Commit) -> None:
-            if commit.head == LEAVING:
+            if commit.head == REMOVING_HEAD:
                 quire.open(inner, context).pages.hide("mem-0")
             super().commit(context, commit)
 
@@ -318,7 +318,7 @@ def test_two_who_archive_the_same_context_at_once_do_not_remove_its_file(tmp_pat
 
     class Overtaken(FaultyStorage):
         def commit(self, context: str, commit: Commit) -> None:
-            if commit.head == LEAVING:
+            if commit.head == REMOVING_HEAD:
                 assert len(Library(inner).expire(timedelta(days=5), action="archive", folder=tmp_path)) == 1
             super().commit(context, commit)
 
@@ -352,7 +352,7 @@ def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:
 
     class Meddled(FaultyStorage):
         def commit(self, context: str, commit: Commit) -> None:
-            if commit.head == LEAVING:
+            if commit.head == REMOVING_HEAD:
                 quire.open(inner, context).pages.hide("mem-0")
             super().commit(context, commit)
 
@@ -362,7 +362,7 @@ def test_a_context_that_is_changed_meanwhile_stays(tmp_path: Path) -> None:
 
 def test_a_context_on_its_way_out_is_finished_off_by_the_next_call() -> None:
     library = aged(1)
-    library.storage.commit("half", Commit(0, -1, LEAVING, ()))
+    library.storage.commit("half", Commit(0, -1, REMOVING_HEAD, ()))
     assert library.info("half").finished is False
     assert library.expire(timedelta(days=5)) == ()
     assert not library.exists("half")
@@ -389,7 +389,7 @@ def test_a_rule_that_makes_no_sense_is_refused(older_than: object, options: dict
 def test_a_whole_library_moves_and_leaves_out_what_was_never_finished(tmp_path: Path) -> None:
     library = aged(1, 10)
     library.fork("d1", "fork")
-    library.storage.commit("half", Commit(0, -1, LEAVING, ()))
+    library.storage.commit("half", Commit(0, -1, REMOVING_HEAD, ()))
     with Library(tmp_path / "x.db") as target:
         library.migrate(target)
         assert list(target.list()) == ["d1", "d10", "fork"]

@@ -121,7 +121,7 @@ def test_no_name_of_a_context_and_no_content_is_in_the_text() -> None:
 
 def test_without_observers_the_functions_are_the_original_ones() -> None:
     metrics.stop()
-    render, once = Renderer.render, Engine._once
+    render, once = Renderer.render, Engine._write_and_verify
     assert metrics.text() == ""
     metrics.start()
     metrics.start()
@@ -129,7 +129,7 @@ def test_without_observers_the_functions_are_the_original_ones() -> None:
     talk(quire.open("memory:"), 1)
     assert "quire_renders_total 1\n" in metrics.text()
     metrics.stop()
-    assert (Renderer.render, Engine._once) == (render, once)
+    assert (Renderer.render, Engine._write_and_verify) == (render, once)
 
 
 def test_an_observer_that_fails_does_not_disturb_the_program(caplog: pytest.LogCaptureFixture) -> None:

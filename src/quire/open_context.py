@@ -131,7 +131,7 @@ def open_in(
     Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
     """
     if isinstance(context, str) and context.startswith(RESERVED):
-        raise InvalidValue(f"Context name {short_repr(context)} is not allowed: {RESERVED!r} names leases.")
+        raise InvalidValue(f"Context name {short_repr(context)} is not allowed: the prefix {RESERVED!r} is reserved.")
     key = new_key(urandom(8)) if setup.key is None else check_one_line(setup.key, "key", 32, empty=False)
     system = ContextSystem(storage, context, counter=setup.counter, embedder=setup.embedder, redact=setup.redact)
     opened = Context(

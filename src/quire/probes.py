@@ -170,7 +170,7 @@ def _fold(original: Function) -> Function:
     return fold
 
 
-def _once(original: Function) -> Function:
+def _write_and_verify(original: Function) -> Function:
     def once(self: Any, storage: Any, context: str, version: int, entry: Any, *rest: Any) -> None:
         if isinstance(storage, OverlayStorage):  # a temporary block or a transaction commits this at its end
             original(self, storage, context, version, entry, *rest)
@@ -382,7 +382,7 @@ _PROBES: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     ("quire.view.renderer", "Renderer.render", _render),
     ("quire.view.renderer", "Renderer._fold", _fold),
     ("quire.view.facade", "ViewFacade.report_usage", _report_usage),
-    ("quire.core.engine", "Engine._once", _once),
+    ("quire.core.engine", "Engine._write_and_verify", _write_and_verify),
     ("quire.search.find", "find", _find),
     ("quire.agent.agent", "find", _find),
     ("quire.agent.tools", "Tools.answer", _answer),

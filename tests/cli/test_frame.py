@@ -217,7 +217,7 @@ def test_scrub_erases_the_bytes_of_a_deleted_context(run: Run, store: Path) -> N
     assert b"the-secret-of-zanzibar" in store.read_bytes()
     assert run("scrub", store, "--json").value() == {"scrubbed": True, "remains": []}
     assert b"the-secret-of-zanzibar" not in store.read_bytes()
-    assert run("scrub", store).out == "The store is rewritten.\n"
+    assert run("scrub", store).out == "The store was rewritten.\n"
 
 
 # Refused input

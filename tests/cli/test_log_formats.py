@@ -93,10 +93,10 @@ def test_a_session_of_claude_code_is_read_with_its_answers_in_one_piece(tmp_path
     assert format_messages([call], "anthropic")[0]["content"][0] == thought
     assert thought not in context.render().anthropic()["messages"][1]["content"]
     assert [(skip.line, skip.what) for skip in history.skipped] == [
-        (1, "no message but 'summary'"),
-        (2, "no message but 'file-history-snapshot'"),
+        (1, "not a message: 'summary'"),
+        (2, "not a message: 'file-history-snapshot'"),
         (9, "an error of the provider's"),
-        (11, "no message but 'system'"),
+        (11, "not a message: 'system'"),
     ]
     assert [(found.name, found.is_agent) for found in history.conversations] == [("", False), ("agent-u6", True)]
     assert [message["content"] for message in history.conversations[1].messages] == ["A subagent's task"]  # type: ignore[index]
@@ -124,7 +124,7 @@ def test_an_older_session_has_bare_items_below_its_instructions(tmp_path: Path) 
     first = {"id": "s3", "timestamp": "t", "instructions": "You are a coding agent."}
     history = read_log(str(write_lines(tmp_path / "s.jsonl", [first, {"record_type": "state"}, *items])))
     assert len(imported(history.select(None).messages)) == 5
-    assert history.count_skipped() == {"no message but 'state'": 1, "no message but 'ghost_snapshot'": 1}
+    assert history.count_skipped() == {"not a message: 'state'": 1, "not a message: 'ghost_snapshot'": 1}
 
 
 def test_a_line_that_is_not_json_is_skipped_and_reported(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_line_that_is_not_json_is_skipped_and_reported(tmp_path: Path) -> None
     assert imported(history.select(None).messages) == TALK[1:]
     assert [(skip.line, skip.what) for skip in history.skipped] == [
         (2, "a line that is no JSON"),
-        (4, "no message but int"),
+        (4, "not a message: int"),
     ]
 
 

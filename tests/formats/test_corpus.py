@@ -119,7 +119,7 @@ def test_subagents_of_claude_code_are_conversations_of_their_own() -> None:
     for conversation, talk in zip(log.conversations[1:], ("chat", "call"), strict=True):
         ctx = imported(conversation.messages)
         assert [summary_of(message) for message in ctx.messages()] == expected("claude-code", talk)
-    assert log.count_skipped() == {"no message but 'queue-operation'": 1, "no message but 'last-prompt'": 1}
+    assert log.count_skipped() == {"not a message: 'queue-operation'": 1, "not a message: 'last-prompt'": 1}
 
 
 def test_subagents_without_ids_are_not_mixed(tmp_path: Path) -> None:

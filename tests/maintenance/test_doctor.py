@@ -13,7 +13,7 @@ from quire.core.records import encode_body, encode_record
 from quire.core.summary_board import board_of
 from quire.errors import NewerFormat
 from quire.maintenance.doctor import Diagnosis, doctor
-from quire.maintenance.retention import LEAVING
+from quire.maintenance.retention import REMOVING_HEAD
 from quire.storage.base import (
     BODY,
     JOURNAL,
@@ -202,7 +202,7 @@ def test_what_nothing_refers_to_is_removed(backend: str, tmp_path: Path) -> None
 def test_an_unfinished_copy_is_told_and_an_unfinished_removal_is_finished() -> None:
     storage = MemoryStorage()
     storage.commit("copy", Commit(0, -3, b"cursor", ()))
-    storage.commit("gone", Commit(0, -1, LEAVING, ()))
+    storage.commit("gone", Commit(0, -1, REMOVING_HEAD, ()))
     storage.commit(board_of("gone"), Commit(0, 1, b"summaries that wait", ()))
     assert codes(doctor(storage)) == [("copy_unfinished", "copy", False), ("removal_unfinished", "gone", False)]
     found = doctor(storage, repair=True)

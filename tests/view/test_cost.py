@@ -54,7 +54,7 @@ def test_the_page_that_broke_the_prefix_is_named() -> None:
     ctx.pages.archive("usr-2")
     assert why(ctx) == "Page usr-2 is gone from the view."
     ctx.pages.restore("usr-2")
-    assert why(ctx) == "Page usr-2 came in before what was there."
+    assert why(ctx) == "Page usr-2 was inserted before earlier content."
     ctx.conversation.replace(3, {"role": "user", "content": "Question one, in other words"})
     assert why(ctx).startswith("Page usr-3")
     ctx.pages.move_page("usr-2", "usr-0")
@@ -85,8 +85,8 @@ def test_a_fold_is_the_reason_of_its_view_and_of_no_other() -> None:
         ctx.user(f"Question {turn} " + "word " * 20)
         view = ctx.render()
         reasons.append(view.bill().why)
-        assert (view.fold is not None) == view.bill().why.startswith("A fold took ")
-    assert any(reason.startswith("A fold took ") and " exchanges into " in reason for reason in reasons)
+        assert (view.fold is not None) == view.bill().why.startswith("A fold moved ")
+    assert any(reason.startswith("A fold moved ") and " exchanges into " in reason for reason in reasons)
     assert reasons.count("Only 1 new message at the end.") > 20
 
 

@@ -95,6 +95,6 @@ def test_a_view_is_drawn_from_what_was_fitted(monkeypatch: pytest.MonkeyPatch, c
 def test_a_view_whose_parts_exceed_the_budget_is_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = quire.open("memory:", budget=BUDGET)
     ctx.user("Hello " * 2_000)
-    monkeypatch.setattr(BudgetFitter, "_press", lambda *_: 0)  # it claims that everything fits
+    monkeypatch.setattr(BudgetFitter, "_shrink_to_budget", lambda *_: 0)  # it claims that everything fits
     with pytest.raises(quire.IrreducibleFloor, match=r"usr-1 \(2,"):
         ctx.render()

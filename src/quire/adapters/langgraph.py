@@ -49,7 +49,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"$gt": gt, "$gte": ge, "$lt
 
 def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Return whether a value matches a filter in every field."""
-    return all(_is(value.get(field), condition) for field, condition in (wanted or {}).items())
+    return all(_matches_value(value.get(field), condition) for field, condition in (wanted or {}).items())
 
 
 def matches_namespace(namespace: Namespace, condition: MatchCondition) -> bool:
@@ -63,14 +63,14 @@ def matches_namespace(namespace: Namespace, condition: MatchCondition) -> bool:
     return all(wanted in ("*", label) for label, wanted in zip(part, path, strict=True))
 
 
-def _is(value: Any, wanted: Any) -> bool:
+def _matches_value(value: Any, wanted: Any) -> bool:
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
             return all(_compares(value, operator, other) for operator, other in wanted.items())
         return isinstance(value, Mapping) and matches_filter(value, wanted)
     if isinstance(wanted, list | tuple):
         same_length = isinstance(value, list | tuple) and len(value) == len(wanted)
-        return same_length and all(_is(one, other) for one, other in zip(value, wanted, strict=True))
+        return same_length and all(_matches_value(one, other) for one, other in zip(value, wanted, strict=True))
     return bool(value == wanted)
 
 

@@ -96,7 +96,7 @@ def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[
         item = None if source is None else items[source.item]
         if message.role == "assistant":
             whole = place is not None and isinstance(item, ModelResponse)
-            pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuilt(message, item))
+            pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuild_response(message, item))
         elif source is not None and isinstance(item, ModelRequest):
             part = spoken_parts(item)[source.part][0]
             pieces.append((item, part if place is not None else _clip_part(message, part, names)))
@@ -132,7 +132,7 @@ def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelReq
     return of if is_whole else replace(of, parts=parts)
 
 
-def _rebuilt(message: Message, original: object) -> ModelResponse:
+def _rebuild_response(message: Message, original: object) -> ModelResponse:
     """Return a response that is shown without its thinking, with clipped text, or that has no original."""
     if isinstance(original, ModelResponse) and _is_without_thinking(message, parse(original)[0]):
         return replace(original, parts=[_without_id(p) for p in original.parts if not isinstance(p, ThinkingPart)])

@@ -455,11 +455,15 @@ def _name_place(place: str) -> Iterator[None]:
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
     """Scrub the store if asked to. Return the result of the cleanup with what remains in the store."""
-    from quire.system.purge import drop_board, scrub_bytes, unscrubbed  # imported late: they are rarely needed
+    from quire.system.purge import (  # imported late: they are rarely needed
+        drop_board,
+        remains_without_scrub,
+        scrub_bytes,
+    )
 
     storage = state.storage
     left = drop_board(storage, state.context) if done.messages else ()
-    left += scrub_bytes(storage, [state.context]) if scrub else unscrubbed(storage) if done.messages else ()
+    left += scrub_bytes(storage, [state.context]) if scrub else remains_without_scrub(storage) if done.messages else ()
     return replace(done, scrubbed=not left, remains=left)
 
 

@@ -73,7 +73,7 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
             raise InvalidOperation(
                 f"Cannot replace message {index}: it is not in the conversation ({mark.name.lower()})."
             )
-    half = _page_of_pair(plan, numbers, messages)
+    half = _page_for_replacement(plan, numbers, messages)
     if half is not None:
         _check_editable(plan, half, "replace")
         fresh = replace_message(plan, half, numbers[0], plan.redact_message(messages[0]))
@@ -191,7 +191,7 @@ def _check_editable(plan: Plan, page: PageRecord, doing: str) -> None:
     check_not_waiting(plan, page, doing)
 
 
-def _page_of_pair(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
+def _page_for_replacement(plan: Plan, numbers: Sequence[int], messages: Sequence[Message]) -> PageRecord | None:
     """Return the page of a call or a result if the new message can replace it there; None otherwise.
 
     The new message must have the same role, and the same calls or the same call id.

@@ -74,7 +74,7 @@ class Repairer:
             return mended, self._parse(mended)
         except InvalidValue:
             if self._redaction is not None:
-                why = "It is no message that quire can read; redact= leaves out the reason, which quotes it."
+                why = "quire cannot read it as a message. The reason is not shown: it may quote a secret."
             kept = _to_text_message(value, why)
             self._report(UNREADABLE, f"Kept as text: {why}")
             return kept, [kept]

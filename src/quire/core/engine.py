@@ -295,7 +295,7 @@ class Engine:
         writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
         head_value = encode_record(0, head)
         commit = Commit(state.version, seq, head_value, writes, state.head_value)
-        self._once(state.storage, state.context, seq, entry, state.storage.commit, commit)
+        self._write_and_verify(state.storage, state.context, seq, entry, state.storage.commit, commit)
         self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
         state.apply(seq, head, head_value, *applied, **derived)
         self._stale = False
@@ -335,13 +335,15 @@ class Engine:
         commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
         below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
         storage = state.storage
-        self._once(storage, target, plan.seq, entry, lambda name: storage.fork(state.context, name, commit, below))
+        self._write_and_verify(
+            storage, target, plan.seq, entry, lambda name: storage.fork(state.context, name, commit, below)
+        )
 
     def next_commit_id(self) -> bytes:
         self._attempts += 1
         return self._handle + self._attempts.to_bytes(4)
 
-    def _once(
+    def _write_and_verify(
         self,
         storage: Storage,
         context: str,
@@ -369,14 +371,14 @@ class Engine:
             try:
                 storage.head(context)  # makes the backend read again instead of using its cache
                 found = storage.get(context, JOURNAL, version)
-                landed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
+                is_committed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
             except Exception:
                 self._stale = True
                 raise OutcomeUnknown(
                     f"The storage failed ({error}). It is unknown whether {entry.operation!r} was committed; the next"
                     " call reads it again."
                 ) from error
-            if not landed:
+            if not is_committed:
                 if isinstance(error, QuireError):
                     raise
                 raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
@@ -422,7 +424,7 @@ class Transaction:
             if last is None:
                 raise inner.damage_error(f"journal record {commit.version} is missing.")
             entry, storage = decode_entry(last.key, last.value), self._outer.storage
-            engine._once(storage, inner.context, commit.version, entry, storage.commit, commit)
+            engine._write_and_verify(storage, inner.context, commit.version, entry, storage.commit, commit)
         inner.adopt_storage(self._outer.storage)
         engine.state = inner
         engine.transactions.remove(self)

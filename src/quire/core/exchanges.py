@@ -133,7 +133,7 @@ def clear_stale_chapters(plan: Plan) -> None:
     if plan.pages.keys() <= plan.new_keys:
         return
     changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
-    for page in [old for key, now in changed for old in _changed_page(plan, key, now)]:
+    for page in [old for key, now in changed for old in _page_with_lost_messages(plan, key, now)]:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
             _clear_summary(plan, now, now.header.name)
@@ -167,7 +167,7 @@ def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
     return turn
 
 
-def _changed_page(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
+def _page_with_lost_messages(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
     """Yield the previous version of a page if this plan takes messages of it out of the conversation."""
     old = plan.stored_page(key)
     if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:

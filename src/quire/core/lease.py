@@ -32,7 +32,7 @@ _PAUSES = (0.005, 0.1)
 """The shortest and the longest pause between two tries, in seconds."""
 
 
-class Owed(Struct, frozen=True, array_like=True, gc=False):
+class UnfinishedTurn(Struct, frozen=True, array_like=True, gc=False):
     """A turn of a dead worker that must be taken back: its number, and the last entry before it."""
 
     number: int
@@ -54,7 +54,7 @@ class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
     keep: bool = False
     before: int = 0
     released: bool = False
-    owed: tuple[Owed, ...] = ()
+    owed: tuple[UnfinishedTurn, ...] = ()
     process: str = ""
 
 
@@ -99,7 +99,7 @@ class Lease:
         return self._record.before
 
     @property
-    def owed(self) -> tuple[Owed, ...]:
+    def owed(self) -> tuple[UnfinishedTurn, ...]:
         """The turns of dead workers that must be taken back first."""
         return self._record.owed
 
@@ -188,7 +188,7 @@ def acquire(
             version = found.version if found else 0
             seen = found.value if found else b""
             commit = Commit(
-                version, version + 1, msgspec.msgpack.encode(record), _left_open(storage, name, lease), seen
+                version, version + 1, msgspec.msgpack.encode(record), _write_unfinished(storage, name, lease), seen
             )
             try:
                 storage.commit(name, commit)
@@ -208,14 +208,14 @@ def _turn_of(lease: LeaseRecord) -> tuple[int, str, int]:
     return lease.number, lease.holder, lease.since
 
 
-def _owed_after(lease: LeaseRecord | None) -> tuple[Owed, ...]:
+def _owed_after(lease: LeaseRecord | None) -> tuple[UnfinishedTurn, ...]:
     """Return the turns that the next holder must take back: `lease.owed`, and the turn of this lease if it is open."""
     if lease is None:
         return ()
-    return lease.owed if lease.keep or lease.released else (*lease.owed, Owed(lease.number, lease.before))
+    return lease.owed if lease.keep or lease.released else (*lease.owed, UnfinishedTurn(lease.number, lease.before))
 
 
-def _left_open(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:
+def _write_unfinished(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:
     """Return the write that marks the turn of a dead worker as unfinished, if the turn has a key and `keep`."""
     if lease is None or lease.released or not lease.keep or not lease.key:
         return []

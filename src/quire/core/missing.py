@@ -36,7 +36,7 @@ from quire.storage.base import JOURNAL, NOTE, PAGE, PIN, Family, Head, Storage, 
 from quire.storage.overlay import OverlayStorage
 
 
-class Counted(Protocol):
+class CountedState(Protocol):
     """A state, as far as it is needed to find missing records."""
 
     storage: Storage
@@ -65,7 +65,7 @@ def deleted_context(context: str) -> NoSuchContext:
     return NoSuchContext(f"Context {short_repr(context)} was deleted.", Hint("open", purpose="to create it again"))
 
 
-def deletion_error(state: Counted) -> NoSuchContext | None:
+def deletion_error(state: CountedState) -> NoSuchContext | None:
     """Return the error for a context that existed and was deleted; None if it exists."""
     below = state.storage
     while isinstance(below, OverlayStorage):
@@ -75,7 +75,7 @@ def deletion_error(state: Counted) -> NoSuchContext | None:
     return deleted_context(state.context)
 
 
-def outdated_error(state: Counted) -> Conflict | NoSuchContext | None:
+def outdated_error(state: CountedState) -> Conflict | NoSuchContext | None:
     """Return the error for a state that is not the newest, or was deleted; None if it is the newest."""
     is_outdated = isinstance(state.storage, OverlayStorage) and state.storage.is_outdated()
     if not is_outdated and state.is_at(state.storage.head(state.context)):
@@ -88,7 +88,7 @@ def outdated_error(state: Counted) -> Conflict | NoSuchContext | None:
 _REPAIR = Hint("doctor", arguments="repair=True", purpose="to make it again")
 
 
-def count_records(state: Counted) -> Counts:
+def count_records(state: CountedState) -> Counts:
     """Count the records of a context that an older quire wrote."""
     storage, context = state.storage, state.context
     first = next(iter(storage.scan(context, JOURNAL)), None)
@@ -103,13 +103,13 @@ def count_records(state: Counted) -> Counts:
     )
 
 
-def sum_folder(state: Counted, key: int, tally: Tally) -> Tally:
+def sum_folder(state: CountedState, key: int, tally: Tally) -> Tally:
     """Return the tally of a folder from an older quire, with the sum of the orders added if the count is correct."""
     found = Tally(*state.near.sum_members(state.context, PAGE, key)) if isinstance(state.near, SupportsCount) else tally
     return found if found.children == tally.children else tally
 
 
-def check_folder(state: Counted, key: int) -> None:
+def check_folder(state: CountedState, key: int) -> None:
     """Raise `Corrupt` if a child of a folder is missing or not in its place.
 
     A storage without `SupportsCount` is not checked: it cannot lose single records.
@@ -121,11 +121,11 @@ def check_folder(state: Counted, key: int) -> None:
         if tally.orders not in (0, orders) and not state.outdated_error():
             for _ in state.members(key):  # raises an error that names the page, if one is damaged
                 pass
-            raise _corrupt(state, f"tally record {key} is wrong: the places below {state.index(key)!r}.", _REPAIR)
+            raise _corrupt(state, f"tally record {key} is wrong: the order of pages in {state.index(key)!r}.", _REPAIR)
         check_children(state, key, count, tally.children)
 
 
-def check_children(state: Counted, folder: int, count: int, counted: int | None = None) -> None:
+def check_children(state: CountedState, folder: int, count: int, counted: int | None = None) -> None:
     """Raise `Corrupt` if the found `count` of children (-1: one or more) is not the stored one. Cache a right count."""
     if counted is None:
         counted = state.child_counts.get(folder)
@@ -159,14 +159,14 @@ def check_pages(storage: Storage, context: str) -> None:
             raise Corrupt(f"Context {short_repr(context)}: {text}")
 
 
-def check_root(state: Counted, folder: int) -> None:
+def check_root(state: CountedState, folder: int) -> None:
     """Raise `Corrupt` if the root of a stored segment is missing or damaged."""
     number = segment_number(folder)
     if number < len(state.head.counters) and state.page(folder) is None:
         raise state.damage_error(f"page {state.index(folder)} is missing.")
 
 
-def check_segment(state: Counted, number: int, key: int | None = None) -> None:
+def check_segment(state: CountedState, number: int, key: int | None = None) -> None:
     """Raise `Corrupt` if a page record of a segment is missing. `key` is a page that was not found, for the error."""
     counts = state.head.counts
     if counts is None or number in state.whole_segments or number >= len(counts.pages):
@@ -186,7 +186,7 @@ def check_segment(state: Counted, number: int, key: int | None = None) -> None:
     )
 
 
-def check_gap(state: Counted, expected: int, found: int) -> None:
+def check_gap(state: CountedState, expected: int, found: int) -> None:
     """Check the segments in which page numbers from the key `expected` to below `found` have no record."""
     start = page_number(expected)
     for number in range(segment_number(expected), min(segment_number(found) + 1, len(state.head.counters))):
@@ -195,7 +195,7 @@ def check_gap(state: Counted, expected: int, found: int) -> None:
         start = 0
 
 
-def require_pinned(state: Counted, key: int) -> PageRecord:
+def require_pinned(state: CountedState, key: int) -> PageRecord:
     """Return a page in the list of pins. Raises `Corrupt` (or `Conflict`) if it is not pinned."""
     page = state.page(key)
     if isinstance(page, PageRecord) and page.header.pinned:
@@ -203,7 +203,7 @@ def require_pinned(state: Counted, key: int) -> PageRecord:
     raise state.damage_error(f"pin record {key} names a page that is not pinned.")
 
 
-def _lost_pages(state: Counted, number: int) -> list[str]:
+def _lost_pages(state: CountedState, number: int) -> list[str]:
     """Return the indices of the first five pages of a segment that the journal names and that have no record."""
     lost: list[str] = []
     seen: set[int] = set()
@@ -221,7 +221,7 @@ def _lost_pages(state: Counted, number: int) -> list[str]:
     return lost[:5]
 
 
-def check_pins(state: Counted, found: set[int]) -> set[int]:
+def check_pins(state: CountedState, found: set[int]) -> set[int]:
     """Return the list of pins. Raise `Corrupt` if a pinned page is not in it."""
     for record in state.storage.scan(state.context, PAGE):
         page = decode_page(record, state.mark)
@@ -231,14 +231,14 @@ def check_pins(state: Counted, found: set[int]) -> set[int]:
     return found
 
 
-def check_number(state: Counted, family: Family, found: int, counted: int) -> None:
+def check_number(state: CountedState, family: Family, found: int, counted: int) -> None:
     """Raise `Corrupt`: a family has fewer records than the head counts. Do nothing if the state is outdated."""
     if not state.outdated_error():
         hints = (_REPAIR,) if family == "layout" else ()
         raise _corrupt(state, f"{family} record is missing: there are {found} of {counted}.", *hints)
 
 
-def check_checkpoints(state: Counted, found: Collection[int]) -> None:
+def check_checkpoints(state: CountedState, found: Collection[int]) -> None:
     """Raise `Corrupt` if a checkpoint is missing; `found` has the keys of the notes."""
     counts = state.head.counts
     if counts is None or len(found) >= counts.checkpoints or state.outdated_error():
@@ -250,7 +250,7 @@ def check_checkpoints(state: Counted, found: Collection[int]) -> None:
     raise _corrupt(state, f"note record is missing: there are {len(found)} of {counts.checkpoints} checkpoints.")
 
 
-def check_destroyed(state: Counted, start: int, stop: int) -> None:
+def check_destroyed(state: CountedState, start: int, stop: int) -> None:
     """Raise `Corrupt` if a message in a range without records was not deleted by a cleanup or a purge."""
     gone = [gap for key in (GAPS, PURGED) if (note := state.note(key)) for gap in note.gaps]
     for number in range(start, stop):
@@ -258,5 +258,5 @@ def check_destroyed(state: Counted, start: int, stop: int) -> None:
             raise state.damage_error(f"message record {number} is missing.")
 
 
-def _corrupt(state: Counted, text: str, *hints: Hint) -> Corrupt:
+def _corrupt(state: CountedState, text: str, *hints: Hint) -> Corrupt:
     return Corrupt(f"Context {short_repr(state.context)}: {text}", *hints)

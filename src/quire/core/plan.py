@@ -291,14 +291,14 @@ class Plan(Reader):
         """Give a new message an id by which it is known."""
         record = self.messages[number]
         self.messages[number] = replace(record, ids=(*record.ids, message_id))
-        self._find_by(message_id_key(message_id), record.page)
+        self._make_findable(message_id_key(message_id), record.page)
 
     def add_caller(self, call: ToolCall, page: int) -> None:
         """Make an exchange findable by one of its calls: by the id, and by the spellings for a provider."""
         for key in call_keys(call):
-            self._find_by(key, page)
+            self._make_findable(key, page)
 
-    def _find_by(self, key: int, page: int) -> None:
+    def _make_findable(self, key: int, page: int) -> None:
         """Make an exchange findable by the key of a call or of an id."""
         self.calls[key] = with_caller(self.callers(key), page)
 

@@ -236,7 +236,7 @@ def _unwrap(value: object, line: int, threads: dict[str, str]) -> Iterator[Logge
         for inner in value:
             yield from _unwrap(inner, line, threads)
     elif not isinstance(value, dict):
-        yield SkippedRecord(line, f"no message but {type(value).__name__}")
+        yield SkippedRecord(line, f"not a message: {type(value).__name__}")
     elif (conversation := _request_conversation(value)) is not None:
         yield conversation
     elif isinstance(value.get("message"), dict) and "finish_reason" not in value and "role" not in value:
@@ -314,5 +314,5 @@ def _is_message(value: _Object) -> bool:
 def _describe(value: _Object) -> str:
     kind = value.get("type") or value.get("record_type")
     if isinstance(kind, str):
-        return f"no message but {kind!r}"
+        return f"not a message: {kind!r}"
     return f"no message: an object with {', '.join(map(repr, list(value)[:4])) or 'nothing in it'}"

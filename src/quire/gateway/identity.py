@@ -274,17 +274,17 @@ def compare(items: Sequence[Item], line: Known, *, is_anonymous: bool = False) -
         return Relation("retry", common)
     if not rest:
         return Relation("continue" if common else "nothing", common)
-    went_on = any(item.role == "assistant" for item in fresh)
+    has_continued = any(item.role == "assistant" for item in fresh)
     turns = [role for role, _ in groupby(rest)]  # a reply of Responses has several items
     if len(turns) <= _LAST_TURN:
         same_reply = length > common + 1 and [item.hash for item in items[common + 1 : length]] == list(
             line.hashes[common + 1 :]
         )
         is_other_reply = turns == ["assistant"] and common > 0 and bool(fresh)
-        if same_reply or is_other_reply or (went_on and common and not is_anonymous):
+        if same_reply or is_other_reply or (has_continued and common and not is_anonymous):
             return Relation("rewrite", common)
-        if common and not (went_on and is_anonymous):
+        if common and not (has_continued and is_anonymous):
             return Relation("tentative", common)
     if "assistant" not in line.roles[:common]:
         return Relation("nothing", 0)
-    return Relation("branch" if went_on else "tentative", common)
+    return Relation("branch" if has_continued else "tentative", common)

@@ -182,7 +182,7 @@ def _add_piece(pieces: list[TextPiece | ItemPiece], piece: TextPiece | ItemPiece
 
 
 @dataclass
-class Written:
+class LastWrite:
     """The input and output of the last write for a line. `counts[n]` is the number of written items up to piece n."""
 
     bounds: tuple[int, int] = (0, 0)
@@ -200,13 +200,13 @@ class Writer:
     """
 
     def __init__(
-        self, items: Sequence[Item], protocol: Protocol, *, loop: int, strip: int, last: Written | None = None
+        self, items: Sequence[Item], protocol: Protocol, *, loop: int, strip: int, last: LastWrite | None = None
     ) -> None:
         self._items = list(items)
         self._protocol = protocol
         self._loop = loop
         self._strip = strip
-        self._last = Written() if last is None else last
+        self._last = LastWrite() if last is None else last
 
     def write(self, layout: Layout) -> list[bytes]:
         """Return the bytes of all items of a layout."""

@@ -139,7 +139,7 @@ class Line:
         Return False if the line has more items by now. The reply to a repeated request replaces the earlier one.
         """
         entries = unwrap_response(to_plain_json(response, "reply"), "reply")
-        usable = [entry for entry in entries or () if _says_something(entry.value)]
+        usable = [entry for entry in entries or () if _has_content(entry.value)]
         items = [Item(b"", hash_item(entry.value), "assistant") for entry in usable]
         before = self.hashes[expected:]
         if not items or any(role != "assistant" for role in self.roles[expected:]) or len(self.hashes) < expected:
@@ -241,7 +241,7 @@ def _decode(item: Item) -> Any:
     return msgspec.json.decode(item.raw)
 
 
-def _says_something(value: Any) -> bool:
+def _has_content(value: Any) -> bool:
     """Return whether a reply is more than an empty message."""
     if not isinstance(value, dict):
         return False

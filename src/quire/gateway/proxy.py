@@ -133,11 +133,11 @@ class Gateway:
         )
         call = None if passed else _to_call(route, headers, body)
         if passed:
-            self._note_second()
+            self._warn_second_gateway()
         work = self._exchange(request, call, _add_header(send, b"second") if passed else send)
         await _until_gone(work, receive if isinstance(body, bytes) else None)
 
-    def _note_second(self) -> None:
+    def _warn_second_gateway(self) -> None:
         """Log once that another gateway sends its requests to this one."""
         if not self._is_second:
             _log.warning("Another gateway of quire sends its requests here: they are passed on and not recorded.")

@@ -20,11 +20,11 @@ from quire.gateway.identity import Item
 from quire.gateway.layout import (
     PREAMBLE,
     ItemPiece,
+    LastWrite,
     Layout,
     TextPiece,
     ViewLayouter,
     Writer,
-    Written,
     drop_reasoning,
     drop_thinking,
     find_environment,
@@ -68,7 +68,7 @@ class LineState:
     strip: int = 0
     tokens: dict[bytes, int] = field(default_factory=dict)
     layouter: ViewLayouter = field(default_factory=lambda: ViewLayouter(0))
-    written: Written = field(default_factory=Written)
+    written: LastWrite = field(default_factory=LastWrite)
 
 
 class Rewriter:

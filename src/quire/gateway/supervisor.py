@@ -26,7 +26,7 @@ _PAUSE = 0.2
 _START_TIMEOUT = 30.0
 
 
-class _Given(NamedTuple):
+class _ProcessInput(NamedTuple):
     """What the process gets: the store, the settings, and the number of its socket if it does not make its own."""
 
     where: str
@@ -76,7 +76,7 @@ class Supervisor:
         assert process.stdout is not None
         self._process = process
         self.starts += 1
-        process.stdin.write(msgspec.json.encode(_Given(self._where, self._settings, shared)) + b"\n")
+        process.stdin.write(msgspec.json.encode(_ProcessInput(self._where, self._settings, shared)) + b"\n")
         process.stdin.flush()
         line = process.stdout.readline()
         answer: dict[str, Any] = msgspec.json.decode(line) if line else {"error": "it ended without a message"}
@@ -140,7 +140,7 @@ def _run() -> None:
     from quire.gateway import prepare
     from quire.gateway.gateway_server import RunningGateway
 
-    given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_Given)
+    given = msgspec.json.decode(sys.stdin.buffer.readline(), type=_ProcessInput)
 
     def ready(running: RunningGateway) -> None:
         _write({"url": running.url, "port": running.port})

@@ -20,7 +20,7 @@ from quire.errors import (
     short_repr,
 )
 from quire.maintenance.doctor import IndexExamination, doctor
-from quire.maintenance.retention import LEAVING
+from quire.maintenance.retention import REMOVING_HEAD
 from quire.storage.base import Head, Storage, SupportsExamine, Symptom, list_contexts, read_snapshot
 from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
@@ -126,7 +126,7 @@ def _copy_all(storage: Storage, kind: Kind, fresh: Path, report: ProgressCallbac
             except Corrupt as error:
                 problems.append(f"{name}: not copied: {error}")
                 continue
-            if head is not None and head.version < 0 and head.value != LEAVING:
+            if head is not None and head.version < 0 and head.value != REMOVING_HEAD:
                 problems.append(f"{name}: not copied: it is an unfinished copy.")
             elif head is not None and indexes is not None:
                 problems += _lines(indexes.symptoms(name, head))

@@ -32,7 +32,7 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.core.summary_board import drop_with_companions
 from quire.errors import Busy, Conflict, Corrupt, QuireError, StorageFailure, names_options
-from quire.maintenance.retention import LEAVING
+from quire.maintenance.retention import REMOVING_HEAD
 from quire.search.indexing import PrefetchedRecords, index_identity, scan_pages
 from quire.search.page_text import build_document
 from quire.search.vectors import delete_vectors
@@ -295,7 +295,7 @@ class _ContextExamination:
         sleep(_PAUSE)
         if self._storage.head(self._context) != head:
             return []
-        if head.value != LEAVING:
+        if head.value != REMOVING_HEAD:
             remedy = "Run the same migration or import again to finish it, or delete the context."
             return [self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)]
         symptom = self._symptom("removal_unfinished", "warning", "context", "Its removal was interrupted.", _REPAIRS)
@@ -304,7 +304,7 @@ class _ContextExamination:
         return [replace(symptom, repaired=self._repair)]
 
 
-class _Moved(Exception):
+class _ContextChanged(Exception):
     """Another writer changed the context while its pages were read."""
 
 
@@ -329,7 +329,7 @@ class IndexExamination:
         try:
             state = IndexState(head.version, index_identity(head))
             is_same = self._check.matches(context, state, self._documents(context, head))
-        except (_Moved, Corrupt, IndexReadOnly):  # damaged records are reported by the check of records
+        except (_ContextChanged, Corrupt, IndexReadOnly):  # damaged records are reported by the check of records
             return
         if not is_same:
             damage, repaired = "it does not match the pages", self._reset(self._storage.search(context).clear)
@@ -349,14 +349,14 @@ class IndexExamination:
         return False
 
     def _documents(self, context: str, head: Head) -> Iterator[Document]:
-        """Yield the documents that the index should hold. Raises `_Moved` if the context changed meanwhile."""
+        """Yield the documents that the index should hold. Raises `_ContextChanged` if the context changed meanwhile."""
         mark = mark_of(decode_head(head.value))
         pages = scan_pages(self._pages, context, mark)
         while batch := list(islice(pages, _BATCH)):
             ahead = PrefetchedRecords(self._pages, context, batch)
             yield from (build_document(ahead, context, mark, page) for page in batch)
         if self._pages.head(context) != head:
-            raise _Moved
+            raise _ContextChanged
 
 
 def _derive_again(state: State) -> tuple[list[Write], bytes]:

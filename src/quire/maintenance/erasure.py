@@ -17,7 +17,7 @@ from quire.storage.base import (
     list_contexts,
     no_such_context,
 )
-from quire.system.purge import COPIES, scrub_bytes, unscrubbed
+from quire.system.purge import COPIES, remains_without_scrub, scrub_bytes
 
 
 class Erasure(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ def delete_context(storage: Storage, name: str, *, scrub: bool) -> Erasure:
     """Remove one context, even a damaged one. Raises `NoSuchContext`."""
     _find(storage, name)
     drop_with_companions(storage, name)
-    left = scrub_bytes(storage, [name]) if scrub else unscrubbed(storage)
+    left = scrub_bytes(storage, [name]) if scrub else remains_without_scrub(storage)
     return Erasure(contexts=(name,), scrubbed=not left, remains=left)
 
 
@@ -119,7 +119,7 @@ class _Family:
             text = "They have the same origin and keep the texts that they share with it"
             yield Remainder("related", f"{text}: {', '.join(map(short_repr, self.others))}.")
         if self.unreadable:
-            text = "Their heads cannot be read, so forks are not known"
+            text = "Their heads cannot be read, so they may be forks"
             yield Remainder("unknown", f"{text}: {', '.join(map(short_repr, self.unreadable))}.")
 
 

@@ -26,12 +26,12 @@ from quire.maintenance.context_usage import info_of
 from quire.maintenance.export import ExportFile, export_context
 from quire.storage.base import Commit, Head, Remainder, Storage
 from quire.storage.paths import check_path, file_name
-from quire.system.purge import scrub_bytes, unscrubbed
+from quire.system.purge import remains_without_scrub, scrub_bytes
 
 Action = Literal["delete", "archive"]
 ENDING = ".quire"
 """The ending of the file of an archived context."""
-LEAVING = b"quire: leaving"
+REMOVING_HEAD = b"quire: leaving"
 """The head of a context during its removal. It cannot be opened any more."""
 
 
@@ -118,7 +118,7 @@ class _Removal:
         if head is None:
             return None
         if head.version < 0:
-            if head.value == LEAVING and not dry_run:  # left by a removal that was interrupted
+            if head.value == REMOVING_HEAD and not dry_run:  # left by a removal that was interrupted
                 drop_with_companions(self._storage, self._name)
             return None
         self.updated_at = info_of(self._storage, self._name).updated_at
@@ -192,7 +192,7 @@ def _is_gone(now: Head | None, then: Head) -> bool:
 def drop_if(storage: Storage, context: str, head: Head) -> bool:
     """Remove a context if it is still at this head; return whether it was. No later change is lost."""
     try:
-        storage.commit(context, Commit(head.version, -1, LEAVING, (), head.value))
+        storage.commit(context, Commit(head.version, -1, REMOVING_HEAD, (), head.value))
     except Conflict:
         return False
     drop_with_companions(storage, context)
@@ -202,7 +202,7 @@ def drop_if(storage: Storage, context: str, head: Head) -> bool:
 def with_remains(storage: Storage, removed: tuple[Expired, ...], *, scrub: bool, dry_run: bool) -> tuple[Expired, ...]:
     """Return the results with what remains of the removed contexts in the store, after scrubbing it."""
     names = [each.name for each in removed if not each.problem]
-    left = () if scrub else unscrubbed(storage)
+    left = () if scrub else remains_without_scrub(storage)
     if scrub and names and not dry_run:
         left = scrub_bytes(storage, names)
     return tuple(each if each.problem else replace(each, scrubbed=not left, remains=left) for each in removed)

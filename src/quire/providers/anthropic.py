@@ -68,12 +68,12 @@ _READERS: Mapping[str, parts.Reader] = {
 
 
 def _write_block(part: Part, role: Role, origin: Provider) -> Values | None:
-    writers = _WRITERS if role in ("user", "tool") else {"thinking": _written_thinking}
+    writers = _WRITERS if role in ("user", "tool") else {"thinking": _write_thinking}
     block = parts.write_part(part, origin, "anthropic", writers)
     return None if block and block["type"] == "text" and not block["text"].strip() else block
 
 
-def _written_thinking(part: Part, origin: Provider) -> Values | None:
+def _write_thinking(part: Part, origin: Provider) -> Values | None:
     if origin != "anthropic":
         return None
     if "signature" in part:
@@ -81,12 +81,12 @@ def _written_thinking(part: Part, origin: Provider) -> Values | None:
     return {"type": "redacted_thinking", "data": part["data"]} if "data" in part else None
 
 
-def _written_image(part: Part, origin: Provider) -> Values | None:
+def _write_image(part: Part, origin: Provider) -> Values | None:
     source = _source(part, origin, _IMAGES)
     return {"type": "image", "source": source} if source else None
 
 
-def _written_file(part: Part, origin: Provider) -> Values | None:
+def _write_file(part: Part, origin: Provider) -> Values | None:
     if "text" in part:
         source: Values | None = {"type": "text", "media_type": "text/plain", "data": part["text"]}
     elif origin != "anthropic" and parts.web_url(part) and not parts.is_pdf(part["url"]):
@@ -96,7 +96,7 @@ def _written_file(part: Part, origin: Provider) -> Values | None:
     return {"type": "document", "source": source, **parts.pick_texts(part, title="name")} if source else None
 
 
-_WRITERS = {"image": _written_image, "file": _written_file, "thinking": _written_thinking}
+_WRITERS = {"image": _write_image, "file": _write_file, "thinking": _write_thinking}
 
 
 def _source(part: Part, origin: Provider, accepted: frozenset[str]) -> Values | None:
@@ -126,7 +126,7 @@ def _parse(value: Values, place: str) -> Iterable[Message]:
         turn = _turn(content, f"{place}.content")
         return [_exact(turn, {**value, "content": [_complete_call(block) for block in content]})]
     if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
-        return _taken_apart(value, f"{place}.content")
+        return _split_message(value, f"{place}.content")
     content = parts.read_content(content, f"{place}.content", _READERS)
     return [_exact(Message(role=role, content=content, origin="anthropic"), value)]
 
@@ -194,7 +194,7 @@ def _is_result(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def _taken_apart(value: Values, place: str) -> Iterator[Message]:
+def _split_message(value: Values, place: str) -> Iterator[Message]:
     """Split a user message: each tool result by itself, the blocks between them together.
 
     Unknown fields stay with the first message.
@@ -258,7 +258,7 @@ def _format_message(message: Message) -> Values | None:
             return {"role": "user", "content": [result]}
         case "assistant":
             if message.tool_calls:
-                content = [*to_blocks(content), *map(_written_call, message.tool_calls)]
+                content = [*to_blocks(content), *map(_write_call, message.tool_calls)]
             return {"role": "assistant", "content": content} if content else None
         case "system":  # a late system message stays among the messages; not every model accepts that role there
             role = "system" if message.origin == "anthropic" else "user"
@@ -274,7 +274,7 @@ def _write_content(message: Message) -> str | list[Values]:
     return [block for part in content or () if (block := _write_block(part, message.role, message.origin))]
 
 
-def _written_call(call: ToolCall) -> Values:
+def _write_call(call: ToolCall) -> Values:
     arguments = {"input": call.arguments} if call.custom else parts.arguments_object(call.arguments)
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 

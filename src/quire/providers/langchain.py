@@ -65,7 +65,7 @@ def read(value: object, place: str) -> list[Message]:
                 "" if content is None else content, _broken_calls(data) if role == "assistant" else []
             ),
             tool_calls=tuple(_calls(data, place)) if role == "assistant" else (),
-            tool_call_id=_answered_id(kind, data, place) if role == "tool" else None,
+            tool_call_id=_result_call_id(kind, data, place) if role == "tool" else None,
             name=parts.optional_text(data, "name", place) if role != "tool" else None,
             meta=_meta(data),
             at=_read_time(data),
@@ -204,7 +204,7 @@ def _invalid_calls(data: Values) -> list[Part]:
     ]
 
 
-def _answered_id(kind: str, data: Values, place: str) -> str:
+def _result_call_id(kind: str, data: Values, place: str) -> str:
     if kind == "function":
         return openai._legacy_id(parts.name_field(data, place))
     return parts.optional_text(data, "tool_call_id", place) or ""

@@ -17,7 +17,7 @@ from quire.providers.detection import CALLS, OUTPUTS
 from quire.providers.responses import result_key
 
 Values = Mapping[str, Any]
-Broken = tuple[int, str, str]
+BrokenRule = tuple[int, str, str]
 """The fields of an `IllegalMessage`."""
 
 
@@ -62,7 +62,7 @@ def check_legal(messages: Sequence[Values] | Values, provider: str) -> list[Ille
     check = _CHECKS.get(provider) if isinstance(provider, str) else None
     if check is None:
         raise InvalidValue(f"is {short_repr(provider)}; known are {', '.join(_CHECKS)}.", argument="provider")
-    around: list[Broken] = []
+    around: list[BrokenRule] = []
     if isinstance(messages, Mapping) and provider == "anthropic" and "messages" in messages:
         around = list(_check_request(messages))
         messages = messages["messages"]
@@ -81,7 +81,7 @@ def check_legal(messages: Sequence[Values] | Values, provider: str) -> list[Ille
 # OpenAI chat
 
 
-def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
+def _check_openai(messages: Sequence[Values]) -> Iterator[BrokenRule]:
     waiting: dict[str, int] = {}
     for position, message in enumerate(messages):
         role = message.get("role")
@@ -109,7 +109,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[Broken]:
         yield len(messages) - 1, "only system messages", "All messages are system messages."
 
 
-def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[Broken]:
+def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iterator[BrokenRule]:
     for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
         called = call.get("function") or call.get("custom") if isinstance(call, Mapping) else None
         if not isinstance(called, Mapping) or not called.get("name") or not call.get("id"):
@@ -123,7 +123,7 @@ def _openai_calls(position: int, calls: object, waiting: dict[str, int]) -> Iter
             waiting[call_id] = position
 
 
-def _check_spelling(position: int, call_id: object, name: object, provider: str) -> Iterator[Broken]:
+def _check_spelling(position: int, call_id: object, name: object, provider: str) -> Iterator[BrokenRule]:
     """Yield the rules that the id and the name of a call break. A call without a name has a type instead."""
     if not isinstance(call_id, str) or not LEGAL_IDS[provider].fullmatch(call_id):
         yield position, "illegal call id", f"A call has the id {short_repr(call_id)}."
@@ -131,27 +131,27 @@ def _check_spelling(position: int, call_id: object, name: object, provider: str)
         yield position, "illegal name", f"A call names the tool {short_repr(name)}."
 
 
-def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[Broken]:
+def _take_result(position: int, call_id: object, waiting: dict[str, int]) -> Iterator[BrokenRule]:
     if isinstance(call_id, str) and call_id in waiting:
         del waiting[call_id]
     else:
         yield position, "orphaned result", f"No open call has the id {short_repr(call_id)}."
 
 
-def _check_not_null(position: int, content: object) -> Iterator[Broken]:
+def _check_not_null(position: int, content: object) -> Iterator[BrokenRule]:
     """Check that a result is not null: https://github.com/run-llama/llama_index/issues/17555. It may be empty."""
     if content is None:
         yield position, "empty content", "A result without content."
 
 
-def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broken]:
+def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[BrokenRule]:
     """Yield the calls that wait for a result, and clear the list of them."""
     for call_id in waiting:
         yield position, "unanswered call", f"The call {call_id!r} has no result before this point."
     waiting.clear()
 
 
-def _check_message(position: int, message: Values, roles: Container[object]) -> Iterator[Broken]:
+def _check_message(position: int, message: Values, roles: Container[object]) -> Iterator[BrokenRule]:
     role = message.get("role")
     if role not in roles:
         yield position, "unknown role", f"Its role is {short_repr(role)}."
@@ -162,7 +162,7 @@ def _check_message(position: int, message: Values, roles: Container[object]) -> 
 # OpenAI Responses
 
 
-def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
+def _check_responses(items: Sequence[Values]) -> Iterator[BrokenRule]:
     waiting: dict[str, int] = {}
     answered: set[str] = set()
     shells: dict[str, str] = {}  # the call ids of local shells, by the ids of their items
@@ -191,7 +191,7 @@ def _check_responses(items: Sequence[Values]) -> Iterator[Broken]:
     yield from _report_unanswered(len(items) - 1, waiting)
 
 
-def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[Broken]:
+def _take_output(position: int, call_id: str, waiting: dict[str, int], answered: set[str]) -> Iterator[BrokenRule]:
     if call_id in answered and call_id not in waiting:
         yield position, "duplicate result", f"The call {call_id!r} has a result already."
         return
@@ -199,7 +199,7 @@ def _take_output(position: int, call_id: str, waiting: dict[str, int], answered:
     answered.add(call_id)
 
 
-def _reasoning(position: int, items: Sequence[Values]) -> Iterator[Broken]:
+def _reasoning(position: int, items: Sequence[Values]) -> Iterator[BrokenRule]:
     """Check that the item of a reasoning item follows it: https://github.com/openai/openai-node/issues/1567."""
     following = items[position + 1] if position + 1 < len(items) else {"role": "user"}
     kind = following.get("type") or ("message" if "role" in following else "item_reference")
@@ -210,9 +210,13 @@ def _reasoning(position: int, items: Sequence[Values]) -> Iterator[Broken]:
 # Anthropic
 
 
-def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
+def _check_anthropic(messages: Sequence[Values]) -> Iterator[BrokenRule]:
     if messages[0].get("role") != "user":
-        yield 0, "first role", f"The first message is the {short_repr(messages[0].get('role'))}'s, not the user's."
+        yield (
+            0,
+            "first role",
+            f"The first message has the role {short_repr(messages[0].get('role'))}; 'user' is needed.",
+        )
     waiting: dict[str, int] = {}
     called: set[str] = set()
     for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):
@@ -237,7 +241,7 @@ def _check_anthropic(messages: Sequence[Values]) -> Iterator[Broken]:
         yield len(messages) - 1, "trailing blanks", "The last message is the assistant's and ends with blanks."
 
 
-def _check_request(request: Values) -> Iterator[Broken]:
+def _check_request(request: Values) -> Iterator[BrokenRule]:
     """Check what does not belong to one message: the prompt, and the number of cache marks."""
     prompt = request.get("system", [])
     if "system" in request and is_empty(prompt):
@@ -254,7 +258,7 @@ def _count_marks(content: object) -> int:
     return sum(bool(block.get("cache_control")) + _count_marks(block.get("content")) for block in blocks)
 
 
-def _check_roles(position: int, role: str, blocks: Sequence[Any]) -> Iterator[Broken]:
+def _check_roles(position: int, role: str, blocks: Sequence[Any]) -> Iterator[BrokenRule]:
     """Check which blocks a turn has, and that an assistant's turn does not end with thinking."""
     kinds = [_kind(block) for block in blocks]
     if role == "assistant" and "tool_result" in kinds:
@@ -266,7 +270,7 @@ def _check_roles(position: int, role: str, blocks: Sequence[Any]) -> Iterator[Br
         yield position, "lonely thinking", "An assistant's message that ends with thinking."
 
 
-def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[Broken]:
+def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int]) -> Iterator[BrokenRule]:
     results = [block for block in blocks if _kind(block) == "tool_result"]
     if any(_kind(block) != "tool_result" for block in blocks[: len(results)]):
         yield position, "results first", "Results of tools come before everything else in a message."
@@ -274,7 +278,9 @@ def _take_results(position: int, blocks: Sequence[Any], waiting: dict[str, int])
         yield from _take_result(position, block.get("tool_use_id"), waiting)
 
 
-def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], called: set[str]) -> Iterator[Broken]:
+def _make_calls(
+    position: int, blocks: Sequence[Any], waiting: dict[str, int], called: set[str]
+) -> Iterator[BrokenRule]:
     for block in blocks:
         if _kind(block) == "tool_use":
             call_id = str(block.get("id"))
@@ -289,7 +295,7 @@ def _make_calls(position: int, blocks: Sequence[Any], waiting: dict[str, int], c
             yield position, "unsigned thinking", "A thinking block without its signature."
 
 
-def _check_blocks(position: int, blocks: Sequence[Any]) -> Iterator[Broken]:
+def _check_blocks(position: int, blocks: Sequence[Any]) -> Iterator[BrokenRule]:
     for block in blocks:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
             yield position, "malformed block", f"A block without a type: {short_repr(block)}."
@@ -315,7 +321,7 @@ def is_empty(content: object) -> bool:
     return all(_kind(part) in _TEXTS and is_empty(part.get("text")) for part in content)
 
 
-_CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[Broken]]] = {
+_CHECKS: Mapping[str, Callable[[Sequence[Values]], Iterator[BrokenRule]]] = {
     "openai": _check_openai,
     "responses": _check_responses,
     "anthropic": _check_anthropic,

@@ -91,8 +91,8 @@ def _correct_items(items: list[Values]) -> Iterator[Values]:
             item["output"] = ""
         if kind == "reasoning" and item_id and item_id in known:
             continue
-        is_made_here = item_id.startswith(_PREFIXES.get(kind, "")) and len(item_id) <= _ID
-        if kind in _PREFIXES and (item_id in known or not is_made_here):
+        is_openai_id = item_id.startswith(_PREFIXES.get(kind, "")) and len(item_id) <= _ID
+        if kind in _PREFIXES and (item_id in known or not is_openai_id):
             item.pop("id", None)
         known.add(item_id)
         yield item

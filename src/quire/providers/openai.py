@@ -29,7 +29,7 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
             role=role,
             content=_content(value, role, place),
             tool_calls=tuple(_calls(value, place)) if role == "assistant" else (),
-            tool_call_id=_answered_id(value, place) if role == "tool" else None,
+            tool_call_id=_result_call_id(value, place) if role == "tool" else None,
             name=parts.optional_text(value, "name", place),
             developer=value["role"] == "developer",
             meta=meta,
@@ -68,7 +68,7 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     return content or None
 
 
-def _answered_id(value: Values, place: str) -> str:
+def _result_call_id(value: Values, place: str) -> str:
     if value["role"] == "function":
         return _legacy_id(parts.name_field(value, place))
     return parts.text_field(value, "tool_call_id", place)
@@ -138,7 +138,7 @@ def _format_message(message: Message) -> Values | None:
         value["name"] = message.name
     value["content"] = content
     if message.tool_calls:
-        value["tool_calls"] = [_written_call(call) for call in message.tool_calls]
+        value["tool_calls"] = [_write_call(call) for call in message.tool_calls]
     return value
 
 
@@ -161,18 +161,18 @@ def _write_block(part: Part, role: Role, origin: Provider) -> Values | None:
     return parts.write_part(part, origin, "openai", _WRITERS if role == "user" else {})
 
 
-def _written_image(part: Part, _origin: Provider) -> Values | None:
+def _write_image(part: Part, _origin: Provider) -> Values | None:
     url = part.get("url") or parts.data_url(part)
     image = {"url": url} | parts.pick_texts(part, detail="detail")
     return {"type": "image_url", "image_url": image} if url else None
 
 
-def _written_audio(part: Part, _origin: Provider) -> Values | None:
+def _write_audio(part: Part, _origin: Provider) -> Values | None:
     sound = parts.pick_texts(part, data="data", format="format")
     return {"type": "input_audio", "input_audio": sound} if "data" in sound else None
 
 
-def _written_file(part: Part, origin: Provider) -> Values | None:
+def _write_file(part: Part, origin: Provider) -> Values | None:
     file = parts.pick_texts(part, filename="name")
     if origin != "anthropic":  # file ids are valid within one account
         file |= parts.pick_texts(part, file_id="file_id")
@@ -183,10 +183,10 @@ def _written_file(part: Part, origin: Provider) -> Values | None:
     return {"type": "file", "file": file} if file.keys() & {"file_id", "file_data"} else None
 
 
-_WRITERS = {"image": _written_image, "audio": _written_audio, "file": _written_file}
+_WRITERS = {"image": _write_image, "audio": _write_audio, "file": _write_file}
 
 
-def _written_call(call: ToolCall) -> Values:
+def _write_call(call: ToolCall) -> Values:
     if call.custom:
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -106,7 +106,7 @@ def read_message(value: object, place: str) -> Message:
         message = msgspec.convert(fields, Message)
         msgspec.msgpack.encode(message)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"{place} is no message: {error}.") from None
+        raise InvalidValue(f"{place} is not a message: {error}.") from None
     except OverflowError:
         raise InvalidValue(f"{place} holds a number that is too large to be kept.") from None
     for n, part in enumerate(message.content if isinstance(message.content, list) else ()):

@@ -201,15 +201,15 @@ _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", 
 def _format_items(message: Message, kinds: Mapping[str | None, str]) -> Iterator[Values]:
     """Write the items of the message from the common fields. `kinds` are the types of the calls before it."""
     if message.role == "tool":
-        yield _written_output(message, kinds.get(message.tool_call_id, ""))
+        yield _write_output(message, kinds.get(message.tool_call_id, ""))
     elif message.role == "assistant":
-        yield from _written_turn(message)
-        yield from map(_written_call, message.tool_calls)
+        yield from _write_turn(message)
+        yield from map(_write_call, message.tool_calls)
     else:
         yield {"role": "developer" if message.developer else message.role, "content": _write_content(message) or ""}
 
 
-def _written_output(message: Message, kind: str) -> Values:
+def _write_output(message: Message, kind: str) -> Values:
     """Write a result as the output that its kind of call needs. Codex answers a local shell like a function."""
     answer: Values = {"type": f"{kind}_output", "call_id": message.tool_call_id or ""}
     match kind:
@@ -225,7 +225,7 @@ def _written_output(message: Message, kind: str) -> Values:
     return {**answer, "type": "function_call_output", "output": _write_content(message) or ""}
 
 
-def _written_turn(message: Message) -> Iterator[Values]:
+def _write_turn(message: Message) -> Iterator[Values]:
     """Write the assistant's text as one string. Output text parts would need ids that only OpenAI can assign."""
     if isinstance(message.content, str):
         if message.content.strip() or not message.tool_calls:
@@ -234,14 +234,14 @@ def _written_turn(message: Message) -> Iterator[Values]:
     words: list[str] = []
     for part in message.content or ():
         if message.origin == "responses" and "item" in part:
-            yield from _written_words(words)
+            yield from _write_words(words)
             yield json.loads(part["item"])
         elif text := parts.part_to_text(part):
             words.append(text)
-    yield from _written_words(words)
+    yield from _write_words(words)
 
 
-def _written_words(words: list[str]) -> Iterator[Values]:
+def _write_words(words: list[str]) -> Iterator[Values]:
     if words:
         yield {"role": "assistant", "content": "\n".join(words)}
         words.clear()
@@ -256,14 +256,14 @@ def _write_content(message: Message) -> str | list[Values]:
     return [block for block in blocks if block]
 
 
-def _written_image(part: Part, origin: Provider) -> Values | None:
+def _write_image(part: Part, origin: Provider) -> Values | None:
     source = parts.pick_texts(part, file_id="file_id") if origin == "responses" else {}
     if url := part.get("url") or parts.data_url(part):
         source["image_url"] = url
     return {"type": "input_image", "detail": part.get("detail", "auto"), **source} if source else None
 
 
-def _written_file(part: Part, origin: Provider) -> Values | None:
+def _write_file(part: Part, origin: Provider) -> Values | None:
     source = parts.pick_texts(part, file_id="file_id") if origin != "anthropic" else {}
     if data := (part.get("data") if origin != "anthropic" else None) or parts.data_url(part):
         source["file_data"] = data
@@ -275,10 +275,10 @@ def _written_file(part: Part, origin: Provider) -> Values | None:
     return {"type": "input_file", **source, **({"filename": name} if name else {})}
 
 
-_WRITERS = {"image": _written_image, "file": _written_file}
+_WRITERS = {"image": _write_image, "file": _write_file}
 
 
-def _written_call(call: ToolCall) -> Values:
+def _write_call(call: ToolCall) -> Values:
     if call.custom:
         return {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": call.arguments}
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}

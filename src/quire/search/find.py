@@ -97,7 +97,7 @@ class Filters(Struct, frozen=True, kw_only=True):
     actor: str | None = None
 
     @property
-    def look_at_pages(self) -> bool:
+    def needs_pages(self) -> bool:
         """True if pages must be read to apply the filters."""
         return any(getattr(self, field) is not None for field in self.__struct_fields__ if field != "segment")
 
@@ -137,7 +137,7 @@ def find(
     within = seen if chosen.segment is None else Scope(frozenset({_segment(state, seen, chosen.segment)}))
     if not limit or not wanted.clauses or not state.version:
         return []
-    near, written = _meaning(state, query, embedder), _exact_text(query)
+    near, written = _nearest_pages(state, query, embedder), _exact_text(query)
     search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
     try:
         found = query_index(state.storage, state.context, search.hits)
@@ -162,7 +162,7 @@ class UncachedReader(Reader):
         return self._seen[key]
 
 
-def _meaning(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
+def _nearest_pages(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
     """Return a function that gives the pages whose vectors are nearest to the query, or None."""
     found = try_vectors(query, state.storage, state.context, embedder)
     if found is None:
@@ -197,7 +197,7 @@ class _Search(Struct, frozen=True):
         """Return the hits that an index gives."""
         aside = UncachedReader(self.state)
         echoes = echo_cache_of(self.state, self.seen)
-        wanted = self.limit * _AGAIN if self.filters.look_at_pages else self.limit
+        wanted = self.limit * _AGAIN if self.filters.needs_pages else self.limit
         if self.written is not None:
             wanted = max(wanted, _LOOKED_AT)
         while True:

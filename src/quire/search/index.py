@@ -147,7 +147,7 @@ class MemoryIndex:
             known = {phrase: self._sought(phrase) for phrase in {*wanted.phrases}}
             phrases = [known[phrase] for phrase in wanted.phrases]
             every, some = ([known[phrase] for phrase in group] for group in (wanted.every, wanted.some))
-            found = ((-score(_Here(self, key, phrases)), key) for key in self._matches(every, some, spans))
+            found = ((-score(_ScoredDocument(self, key, phrases)), key) for key in self._matches(every, some, spans))
             return [(-value, key) for value, key in nsmallest(limit, found)]
 
     def update(
@@ -256,7 +256,7 @@ class MemoryIndex:
         return tuple(list(_rows(field, before, ends)) for field in fields)
 
 
-class _Here:
+class _ScoredDocument:
     """The document that is being scored."""
 
     def __init__(self, index: MemoryIndex, key: int, phrases: Sequence[_Sought]) -> None:

@@ -144,7 +144,7 @@ class _Scorer:
         self._one = _Level(dict(enumerate(self._sizes)))
         self._three = _Level(dict(enumerate(threes)))
         self._session = _Level(sessions)
-        self._asked = {word: self._find(word) for word in question.words}
+        self._question_hits = {word: self._find(word) for word in question.words}
         self._like = [0.0] * len(memories)
         for give in likeness:
             pairs = zip(give(memories), memories, strict=True)
@@ -158,7 +158,7 @@ class _Scorer:
         """Return the score of every memory for weighted words. Words of earlier calls still count."""
         groups, threes = self._groups, self._neighbours.threes
         for word, weight in weights.items():
-            found = self._asked.get(word) or self._find(word)
+            found = self._question_hits.get(word) or self._find(word)
             three: dict[int, int] = {}
             session: dict[int, int] = {}
             for n, times in found.items():
@@ -206,7 +206,7 @@ class _Scorer:
         question = self._question
         if question.speakers or question.months:
             return inf
-        clear = [found for word, found in self._asked.items() if not is_vague(word)]
+        clear = [found for word, found in self._question_hits.items() if not is_vague(word)]
         if len(clear) < 2:
             return 0.0
         best = nlargest(3, range(len(scores)), key=lambda n: (scores[n], -n))
@@ -215,7 +215,7 @@ class _Scorer:
 
     def reason(self, n: int) -> str:
         """Return the main reason of a memory."""
-        words = [word for word, found in self._asked.items() if n in found]
+        words = [word for word, found in self._question_hits.items() if n in found]
         if words:
             return f"it has {', '.join(_join_pairs(words))}"
         if self._like[n] > 1:

@@ -96,7 +96,7 @@ def read_messages(storage: RecordSource, context: str, mark: ContextMark, number
 
 def _more(messages: Sequence[Message], text: str) -> list[str]:
     """Return the texts that a query can match in addition to the displayed text."""
-    return [*_unread(messages), unescape_json(text)] if "\\" in text else list(_unread(messages))
+    return [*_hidden_texts(messages), unescape_json(text)] if "\\" in text else list(_hidden_texts(messages))
 
 
 def _strings(saved: str) -> str:
@@ -117,7 +117,7 @@ def _strings(saved: str) -> str:
     return "\n".join(found)
 
 
-def _unread(messages: Sequence[Message]) -> Iterator[str]:
+def _hidden_texts(messages: Sequence[Message]) -> Iterator[str]:
     """Yield the texts of messages that are not displayed: names, transcripts, files."""
     for message in messages:
         if message.name:
@@ -222,7 +222,7 @@ def _places(text: str, words: Sequence[str]) -> list[_Place]:
                     break
                 end = start + len(sought)
                 if is_unspaced(needle) or (
-                    _joint(bare.text, start) and (needle.endswith("*") or _joint(bare.text, end))
+                    _is_word_end(bare.text, start) and (needle.endswith("*") or _is_word_end(bare.text, end))
                 ):
                     found.append((bare.start(start), bare.end(end), number))
                     left -= 1
@@ -242,7 +242,7 @@ def _needles(word: str, lowered: str) -> list[str]:
     return [word]
 
 
-def _joint(text: str, place: int) -> bool:
+def _is_word_end(text: str, place: int) -> bool:
     """Return whether a word, or a part of a compound word, can end at a position."""
     left, right = text[place - 1 : place], text[place : place + 1]
     if not left or not right or not are_one_word(left + right) or left.isdigit() is not right.isdigit():

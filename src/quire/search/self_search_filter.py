@@ -26,7 +26,7 @@ FIND_TOOL: Final = "find"
 READ_TOOL: Final = "read_page"
 OTHER_TOOLS: Final = ("expand_details", "hide_details", "move_page", "remove_page", "archive", "recall")
 """Tools that add no text about a page. A tool that adds text, such as `write_page`, makes no echo."""
-_LONGEST_WORDS = 300
+_MAX_OTHER_TEXT = 300
 """The most characters of text next to the calls. A longer text may say something that no other page has."""
 _KNOWN = 50_000
 _INDEX = re.compile(r"\[([^\s\[\]]+)(?: [^\[\]\n]*)?\] ")
@@ -96,7 +96,7 @@ def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
             return False
         calls += message.tool_calls
         words += len(message.text)
-        if not calls or words > _LONGEST_WORDS:
+        if not calls or words > _MAX_OTHER_TEXT:
             return False
     return bool(calls) and all(_is_own(call, results.get(call.id), segments) for call in calls)
 

@@ -21,7 +21,7 @@ _MAX_CHANGES = 200
 """If a context has more new entries than this, only the last ones are sent."""
 _MAX_QUEUE = 1_000
 """A listener with more unread changes than this is disconnected."""
-_REST = 20
+_SLEEP_FACTOR = 20
 """After a check the task sleeps this many times as long as the check took, so that it takes at most 5 % of the time."""
 _MIN_PAUSE = 0.02
 _log = logging.getLogger("quire.server")
@@ -146,7 +146,7 @@ class ChangeStream:
                 _log.warning("Cannot read changes: %s", error)
             except Exception:
                 _log.exception("Reading changes failed")
-            pause = max(_MIN_PAUSE, (perf_counter() - start) * _REST)
+            pause = max(_MIN_PAUSE, (perf_counter() - start) * _SLEEP_FACTOR)
             await asyncio.sleep(pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._poll - pause)):

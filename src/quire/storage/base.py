@@ -345,7 +345,7 @@ def sum_orders(orders: Iterable[bytes]) -> tuple[int, int]:
 def conflict(context: str, head: Head | None, expect: int) -> Conflict:
     """Return the error for a commit that does not follow the head."""
     state = f"is at version {head.version}" if head else "does not exist"
-    expected = f"not at {expect}" if head is None or head.version != expect else "but was created again"
+    expected = f"not at {expect}" if head is None or head.version != expect else "but it was dropped and created again"
     return Conflict(f"Context {context!r} {state}, {expected}.", Hint("refresh", purpose="and retry"))
 
 

@@ -57,4 +57,4 @@ class ForkLineage(ABC):
     def check_own(self, number: int, family: Family, key: int) -> None:
         """Raise `InvalidOperation` if a record of an immutable family belongs to the origin and cannot be written."""
         if self.lineage(number) and self.owner(number, family, key) != number:
-            raise InvalidOperation(f"{family} record {key} belongs to the fork's origin; it is written once.")
+            raise InvalidOperation(f"{family} record {key} belongs to the fork's origin and cannot be written here.")

@@ -54,7 +54,7 @@ def _save(plan: Plan, page: Page, detail: str | None) -> PageIndex:
     if not isinstance(stored, PageRecord):
         return tree.add_page(plan, page, detail)
     if stored.header.folder is isinstance(page, DetailPage):
-        raise InvalidOperation(f"Cannot save {page.index!r}: only one of it and the stored page is a folder.")
+        raise InvalidOperation(f"Cannot save {page.index!r}: a folder cannot replace a leaf, or the reverse.")
     if stored.is_cold:
         lifecycle.recall(plan, page.index)  # only a page in the tree can be changed
         stored = plan.require_page(page.index)

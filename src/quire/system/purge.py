@@ -373,7 +373,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     left = [each.text for each in (*boards, *scrub_bytes(state.storage, everywhere))]
     if unreadable:
         listed = ", ".join(map(short_repr, unreadable))
-        left.append(f"Their heads cannot be read, so it is not known if they are forks: {listed}.")
+        left.append(f"The heads of these contexts cannot be read, so they may be forks: {listed}.")
     problem = " ".join(left)
     return Purged(
         seq=engine.state.version,
@@ -460,6 +460,6 @@ def drop_board(storage: Storage, context: str) -> tuple[Remainder, ...]:
     return ()
 
 
-def unscrubbed(storage: Storage) -> tuple[Remainder, ...]:
+def remains_without_scrub(storage: Storage) -> tuple[Remainder, ...]:
     """Return what a removal leaves in a store that is not scrubbed."""
     return (NOT_SCRUBBED,) if isinstance(storage, SupportsScrub) else ()

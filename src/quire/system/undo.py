@@ -53,7 +53,7 @@ _Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
 
 def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
     """Raise `InvalidOperation` if a later entry changed the same records, with all entries to undo first."""
-    for touched in _checked(entry):
+    for touched in _records_to_check(entry):
         record = _record(plan.state, touched)
         later = _effective_entry(plan.state, record, seq, touched)
         if later != seq:
@@ -64,7 +64,7 @@ def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
             raise InvalidOperation(fact, *_alternatives(plan, touched))
 
 
-def _checked(entry: EntryRecord) -> Iterator[Touched]:
+def _records_to_check(entry: EntryRecord) -> Iterator[Touched]:
     """Yield the records of an entry that a later entry may not have changed. The note of undone folds is not one."""
     return (touched for touched in entry.touched if (touched.family, touched.key) != (NOTE_CODE, UNDONE_FOLD))
 
@@ -118,7 +118,7 @@ def _blockers(state: State, seq: int, entry: EntryRecord) -> list[int]:
     waiting = [(seq, entry)]
     while waiting and len(found) < _MAX_SEARCHED:
         at, record = waiting.pop()
-        for touched in _checked(record):
+        for touched in _records_to_check(record):
             for later in _later_changes(state, touched, at):
                 if later not in found:
                     found.add(later)
@@ -202,7 +202,7 @@ def undo(plan: Plan, entry: "Entry | int") -> int:
             _revert(plan, seq, record)
         if record.operation == "temporary" or _returns_temporary(plan, seq):
             raise InvalidOperation(
-                "a temporary block is not brought back.",
+                "the messages of a temporary block cannot be brought back.",
                 Hint("messages", arguments="all=True", purpose="to read its messages"),
             )
     except InvalidOperation as error:
@@ -446,7 +446,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     homes = _homes(plan, before)
     original, is_redo = _original(plan.state, record)
     whole = original.operation == "unmarshal"  # it replaced the whole context
-    for touched in _checked(record):
+    for touched in _records_to_check(record):
         if touched.family == PAGE_CODE:
             _revert_page(plan, touched, homes, before.keys())
         elif touched.family == SEGMENT_CODE:

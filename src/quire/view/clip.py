@@ -24,7 +24,7 @@ def clip_exchange(messages: Sequence[Message], limit: int, index: PageIndex, cou
     Thinking is removed first, then the largest texts and call arguments are shortened. Where that is not enough, images
     and files are removed, the largest first.
     """
-    count = _no_further(count, limit)
+    count = _stop_early(count, limit)
     if _size(messages, count) <= limit:
         return list(messages)
     left = [_without_thinking(message, index) for message in messages]
@@ -73,7 +73,7 @@ def text_size(messages: Sequence[Message]) -> int:
     return size
 
 
-def _no_further(count: Count, limit: int) -> Count:
+def _stop_early(count: Count, limit: int) -> Count:
     """Return a counter that reads a text only until it has more than `limit` tokens, and caches the result."""
     known: dict[str, int] = {}
 
@@ -151,7 +151,7 @@ def _without_thinking(message: Message, index: PageIndex) -> Message:
     if not isinstance(message.content, list) or not any(part.get("type") == "thinking" for part in message.content):
         return message
     kept = [part for part in message.content if part.get("type") != "thinking"]
-    nothing = None if message.tool_calls else left_out("thinking", index)
+    nothing = None if message.tool_calls else omission_marker("thinking", index)
     return replace(message, content=kept or nothing, raw=None)
 
 
@@ -171,13 +171,13 @@ def _with_less_media(messages: list[Message], limit: int, index: PageIndex, coun
             break
         content = left[place].content
         parts: list[Part] = list(content) if isinstance(content, list) else []
-        parts[n] = {"type": "text", "text": left_out(str(parts[n]["type"]), index)}
+        parts[n] = {"type": "text", "text": omission_marker(str(parts[n]["type"]), index)}
         left[place] = replace(left[place], content=parts, raw=None)
         over -= size
     return left
 
 
-def left_out(what: str, index: PageIndex) -> str:
+def omission_marker(what: str, index: PageIndex) -> str:
     """Return the marker that replaces content which is not shown."""
     return f"[… {what} of {index} left out …]"
 

@@ -152,7 +152,7 @@ def why_not_cached(
             return f"Page {removed[0]} is gone from the end."
         return "Nothing changed." if len(now) >= len(before) else "The end is gone."
     if fold is not None and fold.exchanges:
-        return f"A fold took {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
+        return f"A fold moved {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
     return _describe_change(before, now, place, changes or {})
 
 
@@ -169,9 +169,9 @@ def _describe_change(
             return f"Page {page.index} {_CHANGES[current.granularity]}."
     added = next((page for page in new.pages if page.key not in was), None)
     if added is not None:
-        return f"Page {added.index} came in before what was there."
+        return f"Page {added.index} was inserted before earlier content."
     if not old.pages:
-        return f"The {old.kind} changed." if old.kind == new.kind else f"The {new.kind} came in."
+        return f"The {old.kind} changed." if old.kind == new.kind else f"The {new.kind} was added."
     if {page.key for page in old.pages}.isdisjoint(page.key for page in new.pages):
         left = not new.pages or (place + 1 < len(before) and before[place + 1].has_same_text(new))
         return f"Page {(old if left else new).pages[0].index} moved."
@@ -240,7 +240,7 @@ class UsageReports:
         used, extra = read_usage(usage), check_whole_number(tools, "tools")
         if not counted:
             raise InvalidOperation(
-                "No view was rendered that the report could belong to.",
+                "There is no view for this report: this handle has rendered none.",
                 Hint("render", purpose="first"),
                 Hint("report_usage", arguments="usage, view=…", purpose="with the view that was sent"),
             )

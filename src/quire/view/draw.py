@@ -16,7 +16,7 @@ from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentTyp
 from quire.model.sized_cache import SizedCache
 from quire.providers.rewrites import drop_thinking, drop_unsendable_thinking
 from quire.system.compressed_summaries import read_originals
-from quire.view.clip import clip_exchange, clip_text, left_out, text_size
+from quire.view.clip import clip_exchange, clip_text, omission_marker, text_size
 from quire.view.deferred import opened_pages
 from quire.view.escaping import escaping_for
 from quire.view.parts import Granularity, PreparedLines, Reply, ShownPage, TokenCache, ViewPart
@@ -163,7 +163,7 @@ class PartBuilder:
         if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
         if not header.clip and counted is not None and counted > self.most:
-            text = [Message(role=messages[0].role, content=left_out("text", index))]
+            text = [Message(role=messages[0].role, content=omission_marker("text", index))]
             return ViewPart("exchange", text, counted, [ShownPage(page.key, index, "whole", counted)])
         if header.clip and text_size(messages) > _MANY_CHARACTERS + _TOKEN_BYTES * header.clip:
             return self._draw_ends(page, index, messages)

@@ -68,7 +68,7 @@ class Runner:
     def run(self, jobs: Sequence[Job], limit: float | None = None) -> list[Outcome]:
         """Return the outcome of each call, in order. Wait for each at most the limit."""
         patience = self.limit if limit is None else limit
-        worker = getattr(threading.current_thread(), "quire_worker", None)
+        worker = getattr(threading.current_thread(), "quire_runner", None)
         if worker is self:  # called by an app: the limit of its own call applies
             nested = _Batch(jobs, patience, self._loops)
             nested.run()
@@ -108,7 +108,7 @@ class _Worker:
     def __init__(self, runner: Runner) -> None:
         self.queue: SimpleQueue[_Batch | None] = SimpleQueue()
         thread = threading.Thread(target=self._work, name="quire windows", daemon=True)
-        thread.quire_worker = runner  # type: ignore[attr-defined]
+        thread.quire_runner = runner  # type: ignore[attr-defined]
         thread.start()
 
     def _work(self) -> None:

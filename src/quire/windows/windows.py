@@ -100,7 +100,7 @@ def _tail_part(manager: WindowManager, drawn: WindowFrame, key: str, seen: objec
         clip=None if is_hidden else partial(frame_text, frame, key),
         line=line,
         gather=partial(_gather_windows, key, state.index(page_key(segment_number(window.key), 0))),
-        is_current=partial(_holds, window, seen),
+        is_current=partial(_is_still_shown, window, seen),
         is_hidden=is_hidden,
         name=window.id,
     )
@@ -124,7 +124,7 @@ def _priority(window: StoredWindow) -> Priority:
     return Priority.IMPORTANT if window.meta.important else Priority.UNIMPORTANT
 
 
-def _holds(window: StoredWindow, seen: object, state: State) -> bool:
+def _is_still_shown(window: StoredWindow, seen: object, state: State) -> bool:
     """Return whether a window is still at a visible place, and still open or still closed."""
     if seen == (id(state), state.version):
         return True

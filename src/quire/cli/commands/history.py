@@ -172,7 +172,7 @@ def _print_preview(context: Context, to: str | int, out: Output) -> None:
         if page is None:  # an index that the page had only between two moves
             continue
         before, after = _state(now), _state(then)
-        after = "says something else" if before == after else after
+        after = "other text" if before == after else after
         changes.append({"index": index, "name": page.name, "now": before, "then": after})
     entries, pins = context.seq - seq, _count_pins(context, seq)
     messages, past_messages = len(context.messages()), len(past.messages())

@@ -255,7 +255,7 @@ def run_scrub(options: argparse.Namespace, out: Output) -> int | None:
         remains = library.scrub()
     out.result(
         {"scrubbed": not remains, "remains": remains},
-        "The store is rewritten." if not remains else "Bytes of deleted records are left in the store.",
+        "The store was rewritten." if not remains else "Bytes of deleted records are left in the store.",
         *_remains(remains, out),
     )
     return 1 if remains else None

@@ -70,8 +70,8 @@ def holds_frame(head: bytes, size: int) -> bool:
     """Return whether `size` bytes that begin with this frame head hold the whole frame."""
     if len(head) < FRAME_HEAD:
         return False
-    magic, described, valued, _ = _LAYOUT.unpack(head)
-    return bool(magic == _MAGIC and FRAME_HEAD + described + valued <= size)
+    magic, description_size, values_size, _ = _LAYOUT.unpack(head)
+    return bool(magic == _MAGIC and FRAME_HEAD + description_size + values_size <= size)
 
 
 def read_frames(data: bytes, base: int) -> Iterator[Frame]:
@@ -93,9 +93,9 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
     start = position + _LAYOUT.size
     if start > len(data):
         return None
-    magic, described, valued, checksum = _LAYOUT.unpack_from(data, position)
-    values = start + described
-    end = values + valued
+    magic, description_size, values_size, checksum = _LAYOUT.unpack_from(data, position)
+    values = start + description_size
+    end = values + values_size
     if magic != _MAGIC or end > len(data):
         return None
     description = data[start:values]

@@ -323,7 +323,7 @@ def lost_text(folder: Path, head: Head | None, size: int) -> str:
     """Return the text about bytes that a power failure made unreadable."""
     version = head.version if head else 0
     return (
-        f"{str(folder / 'log')!r} has a gap of a power failure after version {version}. Changes in the {size:,} bytes"
+        f"{str(folder / 'log')!r} has a gap after version {version} (power failure). Changes in the {size:,} bytes"
         " after it are lost."
     )
 

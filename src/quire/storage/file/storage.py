@@ -56,7 +56,7 @@ except ImportError:  # pragma: no cover - Windows
     fcntl = None  # type: ignore[assignment]
 
 _OPEN_FILES = 64
-_LOOKS = 3
+_OPEN_ATTEMPTS = 3
 
 
 class FileStorage:
@@ -178,7 +178,7 @@ class FileStorage:
         with suppress(Corrupt):  # reported with the context
             log = self._log(context) if context and has_log(folder) else None
             if log is not None and log.lost:
-                text, remedy = lost_text(folder, log.head, log.lost), "The next change moves them to a file of its own."
+                text, remedy = lost_text(folder, log.head, log.lost), "The next commit moves them to a separate file."
                 yield Symptom("commits_lost", "warning", "log", text, remedy, context)
 
     def _stray(self, folder: Path) -> Symptom | None:
@@ -272,11 +272,11 @@ class FileStorage:
 
     def _open_log(self, folder: Path, context: str) -> ContextLog | None:
         """Read a log. Before damage is reported, look again: another process may create, drop or rewrite the log."""
-        for attempt in range(_LOOKS):
+        for attempt in range(_OPEN_ATTEMPTS):
             try:
                 return _read_log(folder, context)
             except (Corrupt, FileNotFoundError):
-                if attempt == _LOOKS - 1:
+                if attempt == _OPEN_ATTEMPTS - 1:
                     raise
         return None
 

@@ -93,7 +93,7 @@ _MAX_NUMBERS: Final = 200_000
 _AFTER_SCRUB: Final = (
     "No row holds the deleted data any more, but PostgreSQL keeps old versions of rows in its files, and samples of"
     " values in its statistics. VACUUM (FULL, ANALYZE) by the owner of the tables removes both; the samples only if a"
-    " table has other rows. The write-ahead log, replicas and old rows of pg_statistic go later."
+    " table has other rows. The write-ahead log, replicas and old rows of pg_statistic keep it for some more time."
 )
 
 

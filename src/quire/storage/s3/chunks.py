@@ -457,7 +457,7 @@ class RunReader:
         self._lasts: list[SortKey] = [chunk.last for chunk in run.chunks]
 
     def get(self, sort_key: SortKey) -> Entry | None:
-        if not self._counts(sort_key):
+        if not self._is_visible(sort_key):
             return None
         at = bisect_left(self._lasts, sort_key)
         if at == len(self._lasts):
@@ -476,7 +476,7 @@ class RunReader:
         for rows, positions in self._blocks_between(low, high, reverse=reverse):
             for position in positions:
                 sort_key = rows.sort_keys[position]
-                if sort_key[0] != SLOTS and self._counts(sort_key):
+                if sort_key[0] != SLOTS and self._is_visible(sort_key):
                     yield sort_key, rows.entry(position)
 
     def slots_between(self, low: SortKey, high: SortKey, *, reverse: bool = False) -> Iterator[SortKey]:
@@ -501,6 +501,6 @@ class RunReader:
                     yield rows, positions[::-1] if reverse else positions
                 limit = min(max(limit * 2, 128 << 10), _AHEAD_BYTES)
 
-    def _counts(self, sort_key: SortKey) -> bool:
+    def _is_visible(self, sort_key: SortKey) -> bool:
         limit = self.run.below.get(sort_key[0]) if self.run.below else None  # type: ignore[arg-type]
         return limit is None or sort_key[1] < limit  # type: ignore[operator]

@@ -380,7 +380,7 @@ def _report_headless(incarnation: Incarnation, name: str) -> Symptom:
     text = f"{len(incarnation.objects):,} objects hold records of {context}, but its head object is missing."
     if incarnation.is_being_created:
         text += " A fork or a large first commit was interrupted."
-        remedy = "If the context never existed, remove these objects. Nothing else does it."
+        remedy = "If the context never existed, remove these objects. quire does not remove them."
         return Symptom("head_lost", "warning", incarnation.folder, text, remedy)
     remedy = "Restore the object below heads/ from a version of it or a backup. Nothing removes these objects."
     return Symptom("head_lost", "error", incarnation.folder, text, remedy)

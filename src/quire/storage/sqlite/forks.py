@@ -49,14 +49,14 @@ class ForkSharing(ForkLineage):
         """Return one above the largest key of a context in an immutable family, own or shared."""
         base = number << KEY_BITS
         last = self._db.execute(f"SELECT max(id) FROM {family} WHERE id BETWEEN ? AND ?", (base, base | MAX_KEY)).get
-        return max(0 if last is None else (last & MAX_KEY) + 1, self._shared_end(number, family))
+        return max(0 if last is None else (last & MAX_KEY) + 1, self._borrowed_end(number, family))
 
     def clear(self, number: int) -> None:
         """Remove all rows of a context without a name, except those that forks still read."""
         while True:
             base = number << KEY_BITS
             for family in FAMILIES:
-                lent = self._lent(number, family) if family in IMMUTABLE else 0
+                lent = self._lent_end(number, family) if family in IMMUTABLE else 0
                 self._db.execute(CLEAR[family], (base + lent, base | MAX_KEY))
             for family in IMMUTABLE:
                 self._db.execute(CLEAR_GONE[family], (base, base | MAX_KEY))
@@ -103,13 +103,13 @@ class ForkSharing(ForkLineage):
             self._db.execute(CLEAR_GONE[family], unshared)
 
     def _end_of_shared(self, number: int, family: Family) -> int:
-        return max(self._lent(number, family), self._shared_end(number, family))
+        return max(self._lent_end(number, family), self._borrowed_end(number, family))
 
-    def _lent(self, number: int, family: Family) -> int:
+    def _lent_end(self, number: int, family: Family) -> int:
         """Return the key below which forks read rows of this context."""
         return int(self._db.execute(f"SELECT max({family}) FROM shared WHERE origin = ?", (number,)).get or 0)
 
-    def _shared_end(self, number: int, family: Family) -> int:
+    def _borrowed_end(self, number: int, family: Family) -> int:
         """Return the key below which this context reads rows of its origin."""
         return int(self._db.execute(f"SELECT {family} FROM shared WHERE id = ?", (number,)).get or 0)
 

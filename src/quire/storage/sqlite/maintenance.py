@@ -114,7 +114,7 @@ def _is_search(line: str) -> bool:
     return "fts5" in line.lower() or "search" in line
 
 
-def _is_order(lines: list[str]) -> bool:
+def _are_about_indexes(lines: list[str]) -> bool:
     """Return whether all lines are about an index, which REINDEX creates again from its table."""
     return all("index" in line for line in lines)
 
@@ -125,7 +125,7 @@ def _file_damaged(text: str) -> Symptom:
 
 def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[Symptom]:
     """Yield the damage of tables. With `repair`, rebuild indexes that disagree with their tables."""
-    if lines and repair and _is_order(lines):
+    if lines and repair and _are_about_indexes(lines):
         db.execute("REINDEX")
         left, _ = _integrity_lines(db)
         if not left:
@@ -134,7 +134,7 @@ def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Ite
         lines = left
     for line in lines:
         if "index" in line:
-            remedy = "A repair creates the order of pages again."
+            remedy = "A repair rebuilds the index that orders the pages."
             yield Symptom("order_damaged", "error", "file", f"{line}.", remedy)
         else:
             yield _file_damaged(line)

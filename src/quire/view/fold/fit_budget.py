@@ -101,20 +101,20 @@ class BudgetFitter:
             tail.lay_out()
             self._fold_to(target)
             if self.plan.is_preview:
-                return self._press()
+                return self._shrink_to_budget()
             saved = before - self.total()
             drawn = before - windows
             is_small = saved < max(1, threshold * _MIN_SAVING) and not incomplete
             least = before if has_preludes else drawn + tail.least_tokens()
             if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
-                self._expect_changes()
+                self._invalidate()
                 self._bring_back_last_turn()
                 self.is_discarded = True
                 tail.lay_out(lines)
                 tail.squeeze(before - self._budget)
                 return drawn + tail.tokens
-        return self._press()
+        return self._shrink_to_budget()
 
     def open_to(self, tokens: int) -> int:
         """Plan to open the newest folded exchanges until the view has about `tokens` tokens; return its size."""
@@ -125,9 +125,9 @@ class BudgetFitter:
         if room > 0 and self._config.sliding_window is None:
             head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
             Unfolding(self.plan, room, count=self._builder.measure, head=head).open_newest(self._row())
-            self._expect_changes()
+            self._invalidate()
             self._limit_conversation()
-        return self._press()
+        return self._shrink_to_budget()
 
     def has_effect(self, before: ViewCache) -> bool:
         """Return whether the planned changes make the view differ from the parts `before`."""
@@ -157,7 +157,7 @@ class BudgetFitter:
             self._fixed_changed = self._conversation_changed = False
         return self._total + self._tail.tokens
 
-    def _expect_changes(self, *, fixed: bool = True, conversation: bool = True) -> None:
+    def _invalidate(self, *, fixed: bool = True, conversation: bool = True) -> None:
         """Mark what may have changed, so that it is drawn again before the view is measured."""
         self._total = None
         self._fixed_changed = self._fixed_changed or fixed
@@ -172,7 +172,7 @@ class BudgetFitter:
     def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
         apply_model_summaries(self.plan, ready, self._builder.measure)
-        self._expect_changes()
+        self._invalidate()
 
     def next_to_fold(self, target: int) -> list[PageRecord]:
         """Return the pages that folding down to the target would take."""
@@ -185,14 +185,14 @@ class BudgetFitter:
         if line is None:
             return total
         unfold_last_turn(self.plan, line)
-        self._expect_changes()
+        self._invalidate()
         return self.total()
 
     def _fold_to(self, target: int) -> None:
         """Fold old exchanges until the view is down to the target. Shrink windows before any of the last turns."""
         lines = [item.page for item in self._row() if item.is_line]
         if restore_summaries(self.plan, lines, self._lines, self._builder.measure):
-            self._expect_changes(fixed=False)
+            self._invalidate(fixed=False)
         self._fold_old(target)
         if self._tail.has_open_windows and self._folds_last_turns(target):
             self._tail.shrink(self.total() - target)
@@ -215,7 +215,7 @@ class BudgetFitter:
         room = self._turns_room(self._budget // 4)
         self._fold(self._config.keep_turns, room, self.total() - self._budget, None)
 
-    def _press(self) -> int:
+    def _shrink_to_budget(self) -> int:
         """Take further steps, one by one, until the view is within the budget; return its tokens.
 
         Plan to store which windows are lines, so that they stay lines.
@@ -243,7 +243,7 @@ class BudgetFitter:
             if self.total() <= self._budget:
                 break
             step()
-            self._expect_changes()
+            self._invalidate()
         lines, stored = self._tail.last_lines, self.plan.note(WINDOW_LINES)
         if lines != (stored.used if stored is not None else NO_LINES):
             self.plan.put_note(WINDOW_LINES, used=lines)
@@ -257,7 +257,7 @@ class BudgetFitter:
         if rooms is None:
             rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
         self._layout.lay_out(rooms)
-        self._expect_changes(conversation=False)
+        self._invalidate(conversation=False)
 
     def _shrink_layout(self) -> None:
         """Show fewer whole pages outside the conversation: first fewer notes, then opened pages, then others."""
@@ -306,7 +306,7 @@ class BudgetFitter:
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
         self.result += fold_pages(self.plan, row, chosen, lines)
-        self._expect_changes(fixed=False)
+        self._invalidate(fixed=False)
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""

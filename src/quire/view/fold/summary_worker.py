@@ -1,7 +1,7 @@
 """Summary worker: runs the caller's summariser beside the turns, and stores what it returns on the summary board.
 
 A fold puts the pages that it folds on the board (`quire.core.summary_board`), and the worker of its handle summarises
-them. The next fold of any handle uses the summaries that are stored. `work_off` summarises pages that no worker has.
+them. The next fold of any handle uses the stored summaries. `summarise_unclaimed` summarises pages without a worker.
 """
 
 import threading
@@ -163,7 +163,7 @@ def run_job(
     return job.board.store(job.key, job.version, summary) and bool(summary)
 
 
-def work_off(
+def summarise_unclaimed(
     engine: Engine, summariser: Summariser, is_over: Callable[[], bool], on_error: Callable[[BaseException], object]
 ) -> Iterator[bool]:
     """Summarise the pages of a context that no worker has claimed. Yield after each whether a summary was stored."""
@@ -255,7 +255,7 @@ def summarise_pending(
             break
         try:
             engine = ContextSystem(storage, context, redact=redact)._engine
-            for is_stored in work_off(engine, summariser, is_over, errors.append):
+            for is_stored in summarise_unclaimed(engine, summariser, is_over, errors.append):
                 stored += is_stored
                 failed = failed + 1 if len(errors) > known else 0
                 known = len(errors)
