@@ -9,7 +9,7 @@ import pytest
 
 from quire import Busy, Conflict, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage, Symptom
-from quire.storage.s3 import commit
+from quire.storage.s3 import commit, compaction
 from quire.storage.s3.chunks import ChunkRef, Run
 from quire.storage.s3.client import ObjectInfo, Objects
 from quire.storage.s3.commit import CREATING, find_mergeable
@@ -173,6 +173,27 @@ def test_a_reader_with_an_older_head_reads_on_within_the_grace(objects: Counting
     assert storage.collect("c", grace_seconds=0) > 0
     assert reader.get("c", BODY, 3) is not None
     assert keys_of(reader.scan("c", BODY)) == list(range(20))
+
+
+def test_removing_does_not_compare_young_chunks_with_each_other(
+    objects: CountingObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers that made tens of thousands of chunks within the grace spent their time on comparisons."""
+    compared: list[object] = []
+    is_wider = compaction._is_wider
+
+    def count(one: tuple[int, int], other: tuple[int, int]) -> bool:
+        compared.append(one)
+        return is_wider(one, other)
+
+    monkeypatch.setattr(compaction, "_is_wider", count)
+    storage = open_engine(objects)
+    for turn in range(40):
+        write(storage, "c", *bodies(turn * 3, turn * 3 + 3))
+    assert len(list(objects.keys())) > 40
+    compared.clear()
+    assert storage.collect("c") == 0
+    assert compared == []
 
 
 def test_removing_leaves_everything_readable(objects: CountingObjects) -> None:

@@ -323,11 +323,12 @@ def _find_unneeded(
     folder = f"{prefix}{head.incarnation}/" if head else None
     needed = head.chunk_ids() if head else set()
     own = {each.key: each for each in listed if folder and each.key.startswith(folder)}
-    covered = [(_flushes_in(key), each.modified) for key, each in own.items()]
+    covered = ((_flushes_in(key), each.modified) for key, each in own.items())
+    merged = [(flushes, modified) for flushes, modified in covered if flushes and flushes[0] < flushes[1]]
     unneeded = [
         key
         for key, each in own.items()
-        if key.removeprefix(folder or "") not in needed and is_expired(each, covered, head, now, grace)
+        if key.removeprefix(folder or "") not in needed and is_expired(each, merged, head, now, grace)
     ]
     for other in group_incarnations(each for each in listed if each.key not in own):
         if other.is_dropped and (grace <= 0 or _is_older(other.modified, now, max(grace, PENDING_SECONDS))):
@@ -341,14 +342,17 @@ def _are_replaced(keys: Iterable[str], head: HeadObject) -> bool:
     return all((own := _flushes_in(key)) and any(_is_wider(each, own) for each in needed) for key in keys)
 
 
-CoveredFlushes = tuple[tuple[int, int] | None, datetime]
-"""The range of flushes that a chunk covers, and when it was written."""
-
-
 def is_expired(
-    chunk: ObjectInfo, others: list[CoveredFlushes], head: HeadObject | None, now: datetime, grace: float
+    chunk: ObjectInfo,
+    merged: list[tuple[tuple[int, int], datetime]],
+    head: HeadObject | None,
+    now: datetime,
+    grace: float,
 ) -> bool:
-    """Return True if a chunk that the head does not name can be removed."""
+    """Return True if a chunk that the head does not name can be removed.
+
+    `merged` has, for each chunk of several flushes, the range of the flushes, and when it was written.
+    """
     own = _flushes_in(chunk.key)
     if head is None or own is None:
         return _is_older(chunk.modified, now, grace)
@@ -356,7 +360,9 @@ def is_expired(
         return False  # a writer is about to name it
     if grace <= 0:
         return True
-    replaced = [modified for flushes, modified in others if flushes and _is_wider(flushes, own)]
+    if not _is_older(chunk.modified, now, grace):
+        return False  # most chunks, while much is written: they are not compared with the merged ones
+    replaced = [modified for flushes, modified in merged if _is_wider(flushes, own)]
     return _is_older(max(chunk.modified, min(replaced, default=chunk.modified)), now, grace)
 
 
