@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import quire
 from quire import Busy, Conflict, EstimateCounter
+from quire.errors import OutcomeUnknown
 from quire.storage.s3 import S3Storage, commit
 
 
@@ -29,7 +30,10 @@ def open_book(place: dict[str, Any]) -> quire.Context:
 
 
 def write(place: dict[str, Any], pipe: int, life: int, pages: int) -> None:
-    """Add pages and report each. After a conflict, pause, refresh and try again."""
+    """Add pages and report each. After a conflict, pause, refresh and try again.
+
+    If the outcome is unknown, because an overloaded server answers with an error, look for the page first.
+    """
     book, random = open_book(place), Random(life)
     for number in range(pages):
         name = f"{life}-{number}"
@@ -41,6 +45,10 @@ def write(place: dict[str, Any], pipe: int, life: int, pages: int) -> None:
             except (Conflict, Busy):
                 time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
                 book.refresh()
+            except OutcomeUnknown:
+                book.refresh()
+                if any(page.name == name for page in book.pages.children("mem-0")):
+                    break
         os.write(pipe, f"{name}\n".encode())
 
 

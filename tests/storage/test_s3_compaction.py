@@ -5,15 +5,17 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 from quire import Busy, Conflict, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage, Symptom
-from quire.storage.s3 import commit, compaction
+from quire.storage.s3 import commit
 from quire.storage.s3.chunks import ChunkRef, Run
 from quire.storage.s3.client import ObjectInfo, Objects
 from quire.storage.s3.commit import CREATING, find_mergeable
-from quire.storage.s3.compaction import is_expired
+from quire.storage.s3.compaction import find_replaced, is_expired
 from quire.storage.s3.head import HeadObject
 from quire.testing.case import HEAD, contents, keys_of, pages, write
 from tests.storage.s3_engine import CountingObjects, objects, open_engine, tiny
@@ -175,25 +177,38 @@ def test_a_reader_with_an_older_head_reads_on_within_the_grace(objects: Counting
     assert keys_of(reader.scan("c", BODY)) == list(range(20))
 
 
-def test_removing_does_not_compare_young_chunks_with_each_other(
-    objects: CountingObjects, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Writers that made tens of thousands of chunks within the grace spent their time on comparisons."""
-    compared: list[object] = []
-    is_wider = compaction._is_wider
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 20)), max_size=12))
+@settings(max_examples=100, derandomize=True)
+def test_a_chunk_is_replaced_by_the_first_chunk_with_a_wider_range(found: list[tuple[int, int, int]]) -> None:
+    chunks = [((start, start + more), datetime(2030, 1, 1, minute=minute)) for start, more, minute in found]
+    expected: dict[tuple[int, int], datetime] = {}
+    for own, _ in chunks:
+        wider = [when for other, when in chunks if other != own and other[0] <= own[0] and other[1] >= own[1]]
+        expected |= {own: min(wider)} if wider else {}
+    assert find_replaced(chunks) == expected
 
-    def count(one: tuple[int, int], other: tuple[int, int]) -> bool:
-        compared.append(one)
-        return is_wider(one, other)
 
-    monkeypatch.setattr(compaction, "_is_wider", count)
-    storage = open_engine(objects)
-    for turn in range(40):
-        write(storage, "c", *bodies(turn * 3, turn * 3 + 3))
-    assert len(list(objects.keys())) > 40
-    compared.clear()
-    assert storage.collect("c") == 0
-    assert compared == []
+class Number(int):
+    """A number that counts comparisons."""
+
+    count = 0
+
+    def __lt__(self, other: int) -> bool:
+        Number.count += 1
+        return int(self) < int(other)
+
+
+def test_the_search_for_replaced_chunks_takes_n_log_n_steps() -> None:
+    """Writers that made tens of thousands of chunks within an hour spent minutes on comparisons."""
+
+    def steps(size: int) -> int:
+        Number.count = 0
+        pieces = [((Number(at), Number(at)), datetime(2030, 1, 1)) for at in range(size)]
+        merges = [((Number(at), Number(at + 7)), datetime(2030, 1, 1, 1)) for at in range(0, size, 8)]
+        assert len(find_replaced([*pieces, *merges])) == size
+        return Number.count
+
+    assert steps(8_000) < 16 * steps(1_000)
 
 
 def test_removing_leaves_everything_readable(objects: CountingObjects) -> None:
@@ -284,7 +299,8 @@ def test_the_age_of_a_replaced_chunk_is_that_of_its_replacement() -> None:
     def over(name: str, minutes: int, *others: tuple[tuple[int, int], int], grace: float = 3_600) -> bool:
         listed = ObjectInfo(f"data/x/{name}", 1, now - timedelta(minutes=minutes))
         covered = [(flushes, now - timedelta(minutes=ago)) for flushes, ago in others]
-        return is_expired(listed, [*covered], head, now, grace)
+        replaced = find_replaced([((1, 2), now - timedelta(minutes=minutes)), *covered])
+        return is_expired(listed, replaced, head, now, grace)
 
     old = 60 * 24
     assert over("00000001-00000002-aa", old, ((1, 5), 70))

@@ -11,7 +11,8 @@ head object. Such a folder is never removed, because nothing else holds its reco
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from threading import Event, Lock, Thread
@@ -315,6 +316,10 @@ class _Merge:
         return None
 
 
+FlushRange = tuple[int, int]
+"""The first and the last flush in a chunk."""
+
+
 def _find_unneeded(
     prefix: str, listed: list[ObjectInfo], snapshot: Snapshot | None, now: datetime, grace: float
 ) -> list[str]:
@@ -324,11 +329,11 @@ def _find_unneeded(
     needed = head.chunk_ids() if head else set()
     own = {each.key: each for each in listed if folder and each.key.startswith(folder)}
     covered = ((_flushes_in(key), each.modified) for key, each in own.items())
-    merged = [(flushes, modified) for flushes, modified in covered if flushes and flushes[0] < flushes[1]]
+    replaced = find_replaced((flushes, modified) for flushes, modified in covered if flushes)
     unneeded = [
         key
         for key, each in own.items()
-        if key.removeprefix(folder or "") not in needed and is_expired(each, merged, head, now, grace)
+        if key.removeprefix(folder or "") not in needed and is_expired(each, replaced, head, now, grace)
     ]
     for other in group_incarnations(each for each in listed if each.key not in own):
         if other.is_dropped and (grace <= 0 or _is_older(other.modified, now, max(grace, PENDING_SECONDS))):
@@ -342,17 +347,36 @@ def _are_replaced(keys: Iterable[str], head: HeadObject) -> bool:
     return all((own := _flushes_in(key)) and any(_is_wider(each, own) for each in needed) for key in keys)
 
 
-def is_expired(
-    chunk: ObjectInfo,
-    merged: list[tuple[tuple[int, int], datetime]],
-    head: HeadObject | None,
-    now: datetime,
-    grace: float,
-) -> bool:
-    """Return True if a chunk that the head does not name can be removed.
+def find_replaced(chunks: Iterable[tuple[FlushRange, datetime]]) -> dict[FlushRange, datetime]:
+    """Return when each range of flushes was replaced: the time of the first chunk with a wider range.
 
-    `merged` has, for each chunk of several flushes, the range of the flushes, and when it was written.
+    The time is n log n, because a context has tens of thousands of chunks after an hour of many commits.
     """
+    written: dict[FlushRange, datetime] = {}
+    for flushes, modified in chunks:
+        written[flushes] = min(modified, written.get(flushes, modified))
+    replaced: dict[FlushRange, datetime] = {}
+    ends: list[int] = []  # of ranges that start earlier; a range that ends later and is older hides the others
+    times: list[datetime] = []
+    for flushes in sorted(written, key=lambda each: (each[0], -each[1])):
+        end, modified = flushes[1], written[flushes]
+        place = bisect_left(ends, end)
+        if place < len(ends):
+            replaced[flushes] = times[place]
+            if times[place] <= modified:
+                continue
+        hidden = place
+        while hidden and times[hidden - 1] >= modified:
+            hidden -= 1
+        after = place + (place < len(ends) and ends[place] == end)
+        ends[hidden:after], times[hidden:after] = [end], [modified]
+    return replaced
+
+
+def is_expired(
+    chunk: ObjectInfo, replaced: Mapping[FlushRange, datetime], head: HeadObject | None, now: datetime, grace: float
+) -> bool:
+    """Return True if a chunk that the head does not name can be removed."""
     own = _flushes_in(chunk.key)
     if head is None or own is None:
         return _is_older(chunk.modified, now, grace)
@@ -360,20 +384,17 @@ def is_expired(
         return False  # a writer is about to name it
     if grace <= 0:
         return True
-    if not _is_older(chunk.modified, now, grace):
-        return False  # most chunks, while much is written: they are not compared with the merged ones
-    replaced = [modified for flushes, modified in merged if _is_wider(flushes, own)]
-    return _is_older(max(chunk.modified, min(replaced, default=chunk.modified)), now, grace)
+    return _is_older(max(chunk.modified, replaced.get(own, chunk.modified)), now, grace)
 
 
-def _flushes_in(key: str) -> tuple[int, int] | None:
+def _flushes_in(key: str) -> FlushRange | None:
     try:
         return covered_flushes(key.rpartition("/")[2])
     except ValueError:
         return None
 
 
-def _is_wider(one: tuple[int, int], other: tuple[int, int]) -> bool:
+def _is_wider(one: FlushRange, other: FlushRange) -> bool:
     return one != other and one[0] <= other[0] and one[1] >= other[1]
 
 
