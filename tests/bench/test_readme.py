@@ -75,7 +75,7 @@ def test_the_lines_are_computed_and_written_between_the_marks() -> None:
 def test_the_chinese_results_have_no_english_words() -> None:
     text = readme.with_figures(TEXT, results(), 1)
     assert "| 1×（90% 来自缓存） | 不做管理 4× |" in text
-    assert "| 10 个中 0 个 | 1 个同类库中有 1 个：4 到 4 个 |" in text
+    assert "| 10 个中 0 个 | 1 个同类库中有 1 个出现过：4 到 4 个 |" in text
 
 
 def test_a_readme_without_its_results_is_left_alone() -> None:

@@ -471,7 +471,7 @@ def test_no_undo_brings_back_a_message_that_left_inside_the_block(operation: str
         ctx.undo(inside)  # possible while the block is open
         ctx.undo(ctx.seq)
     for seq in (inside, inside + 2):
-        with pytest.raises(InvalidOperation, match="a temporary block is not brought back"):
+        with pytest.raises(InvalidOperation, match="of a temporary block cannot be brought back"):
             ctx.undo(seq)
     assert [message.content for message in ctx.messages()] == ["stays"]
     assert ctx.check() == []

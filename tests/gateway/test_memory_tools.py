@@ -108,7 +108,7 @@ def test_a_session_is_found_by_the_start_or_the_end_of_its_id() -> None:
             library.open(f"gateway/local/openai/{number:04}-5e-{number:04}f")
         name = "gateway/local/openai/0007-5e-0007f"
         assert [find_session(library, given) for given in ("0007-5e", "7f", "0007-5e-0007f", name)] == [name] * 4
-        with pytest.raises(NoSuchContext, match=r"names 12 sessions of the gateway; .* and 2 more"):
+        with pytest.raises(NoSuchContext, match=r"matches 12 sessions, not one. Sessions: .* and 2 more"):
             find_session(library, "f")
-        with pytest.raises(NoSuchContext, match="names 0 sessions"):
+        with pytest.raises(NoSuchContext, match="matches 0 sessions"):
             find_session(library, "other")

@@ -77,7 +77,7 @@ def test_what_a_fork_writes_is_one_row_of_its_own(storage: SQLiteStorage) -> Non
 def test_a_refused_fork_leaves_no_rows(storage: SQLiteStorage) -> None:
     write(storage, "c", *pages([1]), *texts(1))
     before = rows(storage)
-    with pytest.raises(InvalidOperation, match="written once"):
+    with pytest.raises(InvalidOperation, match="cannot be written here"):
         fork(storage, "c", "f", *texts(1))
     assert rows(storage) == before
     assert list(storage.contexts()) == ["c"]

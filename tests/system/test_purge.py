@@ -573,7 +573,7 @@ def test_a_damaged_context_does_not_prevent_the_purge_of_another(tmp_path: Path)
     shelf.storage._db.execute("UPDATE context SET head = x'00' WHERE name = 'other'")  # type: ignore[attr-defined]
     done = talk.pages.purge(index)
     assert not done.scrubbed
-    assert "cannot be read, so it is not known if they are forks: 'other'." in done.problem
+    assert "cannot be read, so they may be forks: 'other'." in done.problem
     gone(shelf, talk)
 
 

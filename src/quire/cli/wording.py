@@ -33,7 +33,7 @@ _PLACEHOLDERS = {
     "move": "FOLDER",
 }
 """Arguments that a command needs and a hint may leave open."""
-_STORE_COMMANDS = frozenset({"backup", "delete", "erase", "expire", "ls"})
+_STORE_COMMANDS = frozenset({"backup", "delete", "erase", "expire", "ls", "scrub"})
 """Commands for a whole store: they have no --context."""
 _FLAG = re.compile(r"(\w+)=True|(before)=(\d+)")
 _CALL = re.compile(r"(\w+)\((?:'?([\w-]+)'?)?\)")

@@ -38,7 +38,7 @@ def find_session(library: Library, session: str) -> str:
     others = [ids[name] for name in found or ids]
     listed = ", ".join(others[:_LISTED]) or "none"
     more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
-    raise NoSuchContext(f"{short_repr(session)} matches {len(found)} sessions, not one: {listed}{more}.")
+    raise NoSuchContext(f"{short_repr(session)} matches {len(found)} sessions, not one. Sessions: {listed}{more}.")
 
 
 def write_handoff(
