@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -22,6 +21,7 @@ from tests.conversation.test_machine import Machine as TalkMachine
 from tests.machines import run_machine
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
+from tests.storage import s3_writers
 from tests.test_machine import Machine as PageMachine
 from tests.view.laws import check_walk
 
@@ -37,8 +37,9 @@ their lease to another worker. Not in the models: purge, folds, windows, search 
 tests.
 
 The laws of views (within the budget, legal for each provider, complete, stable, nothing private, the same bytes on
-every handle) are checked on random walks. Writers in separate processes add pages to one context and are killed: no
-page that was reported is lost, and none exists twice.
+every handle) are checked on random walks. Writers in separate processes add pages to one context, on S3 also up to 16
+messages in one commit, and are killed: no page or message that was reported is lost, none exists twice, and no commit
+is there in part.
 
 A run is repeated with its seed. `--long` makes 1,000,000 steps of both machines in memory and 1,000,000 states of
 views. With `--minutes` it stops earlier and stores what it made; another `--seed` continues with other sequences.
@@ -157,25 +158,13 @@ def writers_check(backend: str, options: Options) -> Check:
     findings = [done.stderr.strip()[-300:] or "no report"] if done.returncode else []
     report = json.loads(done.stdout) if not findings else {}
     if report and backend == "s3":
-        findings = s3_findings(report)
+        findings = s3_writers.findings(report)
         report["acknowledged"] = sum(map(len, report["promised"].values()))
     facts: dict[str, int | float | str] = {"writers at once": writers, "kills": report.get("killed", 0), "seed": seed}
     count = int(report.get("acknowledged", 0))
     return Check(
         name="killed writers", backend=backend, count=count, unit="acknowledged writes", facts=facts, findings=findings
     )
-
-
-def s3_findings(report: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the pages that writers on S3 left."""
-    times = Counter(report["names"])
-    promised = {name for names in report["promised"].values() for name in names}
-    findings = [f"check: {problem}" for problem in report["problems"]] + [f"torn: {name}" for name in report["torn"]]
-    findings += [f"twice: {name}" for name, count in times.items() if count > 1]
-    findings += [f"lost: {name}" for name in sorted(promised - set(times))]
-    if len(set(times) - promised) > report["killed"]:
-        findings.append("more than one unreported page for each killed writer")
-    return findings + (["the journal has gaps"] if report["gaps"] else [])
 
 
 def control(options: Options) -> Iterator[Control]:

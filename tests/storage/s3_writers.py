@@ -1,8 +1,8 @@
 """A program that lets processes write one context on S3 and kills some of them. `test_s3_race.py` runs it.
 
-The program itself uses no server, so it can fork. Each child opens the store, adds pages and reports every page through
-a pipe until it is done or killed. A killed child is replaced. A last child reads the store. The result is printed as
-JSON.
+The program itself uses no server, so it can fork. Each child opens the store, adds pages and messages, and reports each
+through a pipe until it is done or killed. A killed child is replaced. A last child reads the store. The result is
+printed as JSON.
 """
 
 import json
@@ -12,8 +12,9 @@ import signal
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
-from itertools import count
+from itertools import count, groupby
 from random import Random
 from typing import Any, NoReturn
 
@@ -29,39 +30,52 @@ def open_book(place: dict[str, Any]) -> quire.Context:
     return quire.open(storage, "book", counter=EstimateCounter())
 
 
-def write(place: dict[str, Any], pipe: int, life: int, pages: int) -> None:
-    """Add pages and report each. After a conflict, pause, refresh and try again.
+def write(place: dict[str, Any], pipe: int, life: int, operations: int) -> None:
+    """Make steps until the operations are done, and report each step.
 
-    If the outcome is unknown, because an overloaded server answers with an error, look for the page first.
+    A step adds a page, or up to 16 messages in one commit. A page and a message are one operation each. After a
+    conflict, pause, refresh and try again. If the outcome is unknown, because an overloaded server answers with an
+    error, look for the page first; messages are added again with the same id, which must not double them.
     """
     book, random = open_book(place), Random(life)
-    for number in range(pages):
-        name = f"{life}-{number}"
-        text = f"text of {name} " * random.choice([1, 1, 10, 300])
+    done = 0
+    for number in count():
+        if done >= operations:
+            return
+        step = f"{life}-{number}"
+        size = 0 if random.random() < 0.5 else min(random.randint(1, 16), operations - done)
+        names = [f"{step}.{part}/{size}" for part in range(1, size + 1)] or [step]
+        texts = [f"text of {name} " * random.choice([1, 1, 10, 300 if size == 0 else 30]) for name in names]
         for attempt in count():
             try:
-                book.pages.create_detail_page(name, "", text, "mem-0")
+                if size:
+                    book.add([{"role": "user", "content": text} for text in texts], id=step)
+                else:
+                    book.pages.create_detail_page(step, "", texts[0], "mem-0")
                 break
             except (Conflict, Busy):
                 time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
                 book.refresh()
             except OutcomeUnknown:
                 book.refresh()
-                if any(page.name == name for page in book.pages.children("mem-0")):
+                if not size and any(page.name == step for page in book.pages.children("mem-0")):
                     break
-        os.write(pipe, f"{name}\n".encode())
+        os.write(pipe, "".join(f"{name}\n" for name in names).encode())
+        done += len(names)
 
 
 def look(place: dict[str, Any], pipe: int) -> None:
-    """Report the pages in the store, problems and gaps."""
+    """Report the pages and messages in the store, in their order, and problems and gaps."""
     book = open_book(place)
     pages = book.pages
+    texts = {page.name: pages.detail(page.index) for page in pages.children("mem-0")}
     names = [page.name for page in pages.children("mem-0")]
-    torn = [
-        page.name
-        for page in pages.children("mem-0")
-        if not pages.detail(page.index).startswith(f"text of {page.name} ")
-    ]
+    torn = [name for name, text in texts.items() if not text.startswith(f"text of {name} ")]
+    for message in book.messages():
+        words = message.text.split()
+        names.append(words[2])
+        if words != ["text", "of", words[2]] * (len(words) // 3):
+            torn.append(words[2])
     seqs = [entry.seq for entry in pages.history()]
     report = {
         "names": names,
@@ -70,6 +84,34 @@ def look(place: dict[str, Any], pipe: int) -> None:
         "gaps": seqs != list(range(1, pages.seq + 1)),
     }
     os.write(pipe, json.dumps(report).encode())
+
+
+def findings(report: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the pages and messages that the writers left."""
+    names = report["names"]
+    times = Counter(names)
+    reported = {name for life in report["promised"].values() for name in life}
+    found = [f"check: {problem}" for problem in report["problems"]] + [f"torn: {name}" for name in report["torn"]]
+    found += [f"twice: {name}" for name, often in times.items() if often > 1]
+    found += [f"lost: {name}" for name in sorted(reported - set(times))]
+    if len({_step(name) for name in set(times) - reported}) > report["killed"]:
+        found.append("more than one unreported step for each killed writer")
+    for step, group in groupby((name for name in names if "/" in name), key=_step):
+        places = [name.rpartition(".")[2] for name in group]
+        if places != [f"{place + 1}/{len(places)}" for place in range(len(places))]:
+            found.append(f"not added together: {step} {places}")
+    last: dict[tuple[str, bool], int] = {}
+    for name in names:
+        life, _, number = _step(name).partition("-")
+        kind = (life, "/" in name)
+        if int(number) < last.get(kind, 0):
+            found.append(f"out of order: {name}")
+        last[kind] = int(number)
+    return found + (["the journal has gaps"] if report["gaps"] else [])
+
+
+def _step(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def start(work: Callable[[int], None]) -> tuple[int, int]:
@@ -125,7 +167,7 @@ class Race:
         self.received[life] = b""
 
     def _receive(self, pipe: int) -> int:
-        """Read what a child reports. Return the number of pages, or 0 if it ended or was killed."""
+        """Read what a child reports. Return the number of operations, or 0 if it ended or was killed."""
         child, life = self._running[pipe]
         data = os.read(pipe, 65_536)
         self.received[life] += data
