@@ -1,9 +1,10 @@
-"""Measure a resume in a new process: from an open file to the list for the model, compared with a raw floor.
+"""Measure a new process: its first turn, and a resume from an open file to the list for the model.
 
-The best of several processes counts, for both sides. A resume is so short that one interruption by another program
-costs more than the whole resume, so a median would measure the other programs.
+The resume is compared with a raw floor. The best of several processes counts, for both sides. A resume is so short that
+one interruption by another program costs more than the whole resume, so a median would measure the other programs.
 """
 
+import time
 from pathlib import Path
 
 import quire
@@ -24,6 +25,16 @@ ctx = quire.open({file!r}, "bench", budget={budget})
 ctx.system(open({prompt!r}, newline="").read())
 found = ctx.render().openai()
 print(time.perf_counter() - start, len(found))
+"""
+
+_FIRST = """
+import quire, time
+ctx = quire.open({file!r}, "bench", budget={budget})
+ctx.system(open({prompt!r}, newline="").read())
+ctx.user(open({question!r}, newline="").read())
+ctx.render().openai()
+ctx.assistant(open({answer!r}, newline="").read())
+print(time.time())
 """
 
 _FLOOR = """
@@ -62,7 +73,34 @@ def run(folder: Path, messages: int) -> list[Figure]:
     ]
     mine, floor = (min(column) for column in zip(*pairs, strict=True))
     note = f"best of {ROUNDS}; {mine * 1e3:.2f} ms against {floor * 1e3:.2f} ms"
-    return [Figure(f"resume {messages:,} messages at 8k in a fresh process, × raw floor", mine / floor, "×", 3, note)]
+    return [
+        Figure(f"resume {messages:,} messages at 8k in a fresh process, × raw floor", mine / floor, "×", 3, note),
+        _first_turn(folder, prompt),
+    ]
+
+
+def _first_turn(folder: Path, prompt: Path) -> Figure:
+    """Measure from the start of a process to the end of its first turn, with a system prompt, a question and an answer.
+
+    The first processes write the bytecode and the table of the vocabulary.
+    """
+    texts = {}
+    for role in ("user", "assistant"):
+        texts[role] = folder / f"{role}.txt"
+        texts[role].write_text(next(m["content"] for m in conversation(50) if m["role"] == role and m["content"]))
+    seconds = []
+    for number in range(ROUNDS):
+        code = _FIRST.format(
+            file=str(folder / f"first-{number}.db"),
+            budget=BUDGET,
+            prompt=str(prompt),
+            question=str(texts["user"]),
+            answer=str(texts["assistant"]),
+        )
+        start = time.time()
+        seconds.append(float(fresh_python(code)) - start)
+    note = f"best of {ROUNDS}, with cached bytecode; {seconds[0] * 1e3:.0f} ms in the first process"
+    return Figure("from the start of a process to the end of its first turn", min(seconds) * 1e3, "ms", 180, note)
 
 
 def _build(ours: Path, raw: Path, messages: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import quire
 
-MAX_MESSAGE = 27
+MAX_MESSAGE = 25
 """The most modules from `ctx.add` to `view.openai()`."""
 
 

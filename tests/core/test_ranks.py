@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import assume, given
 
 from quire import ContextSystem, MemoryStorage
-from quire.core.plan import MAX_RANK_LENGTH, RANK_WIDTH, initial_ranks, rank_after, rank_between
+from quire.core.reader import MAX_RANK_LENGTH, RANK_WIDTH, initial_ranks, rank_after, rank_between
 from quire.storage.base import PAGE
 from tests.books import leaf, listed, new_book
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from quire.core.commit import add_pages, put_page
 from quire.core.engine import Engine
 from quire.core.exchanges import exchange_header
-from quire.core.plan import rank_after, with_caller
-from quire.core.reader import Folder
+from quire.core.plan import with_caller
+from quire.core.reader import Folder, rank_after
 from quire.core.records import (
     FORMAT,
     PAGE_CODE,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
-from quire.core.plan import Plan, count_tokens
+from quire.core.plan import Plan
 from quire.core.records import (
     BATCHES,
     CHECKPOINTS,
@@ -45,7 +45,7 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.model.tokens import TokenCounter
+from quire.model.tokens import TokenCounter, count_tokens
 from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Head, Put, Storage, Write
 from quire.storage.overlay import OverlayStorage
 

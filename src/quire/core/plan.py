@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import replace
 
 from quire.core.derived_records import LayoutRecord
-from quire.core.reader import EMPTY_FOLDER, Folder, Numbering, Reader, Slot, numbers_used_up, slot_of
+from quire.core.reader import (
+    AFTER_APPENDED,
+    EMPTY_FOLDER,
+    Folder,
+    Numbering,
+    Reader,
+    Slot,
+    numbers_used_up,
+    rank_after,
+    rank_between,
+    slot_of,
+    spread_ranks,
+)
 from quire.core.records import (
     GAPS,
     MAX_CALLERS,
@@ -34,10 +46,9 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State
-from quire.errors import InvalidOperation, InvalidValue, short_repr
+from quire.errors import InvalidOperation
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
-from quire.model.tokens import TokenCounter
 from quire.storage.base import MESSAGE, Patch, Write
 
 if TYPE_CHECKING:  # imported when it is used
@@ -45,18 +56,8 @@ if TYPE_CHECKING:  # imported when it is used
 
 T = TypeVar("T")
 
-# A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
-# next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
-# one place. `rank_between` returns None when there is no room; the plan then gives the crowded siblings new ranks with
-# `spread_ranks`, between neighbours that keep theirs.
-RANK_WIDTH = 6
-MAX_RANK_LENGTH = 64
 _CROWDED_LENGTH = 16
 """A longer rank is one of many inserted at one place."""
-_AFTER_APPENDED = b"\xff" * (RANK_WIDTH + 1)
-"""Sorts after every rank of an append."""
-_FIRST_RANK = 1 << (8 * RANK_WIDTH - 1)
-_LAST_RANK = (1 << (8 * RANK_WIDTH)) - 1
 
 
 class Plan(Reader):
@@ -483,7 +484,7 @@ class Plan(Reader):
                     high = page.rank
                     break
                 crowd.append(page)
-        fresh = spread_ranks(low, high or rank_after(crowd[-1].rank) or _AFTER_APPENDED, len(crowd))
+        fresh = spread_ranks(low, high or rank_after(crowd[-1].rank) or AFTER_APPENDED, len(crowd))
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 
@@ -525,57 +526,3 @@ class Plan(Reader):
 def with_caller(callers: tuple[int, ...], page: int) -> tuple[int, ...]:
     """Return `callers` with `page` as the newest one, at most `MAX_CALLERS`."""
     return (*(other for other in callers if other != page), page)[-MAX_CALLERS:] if callers else (page,)
-
-
-def count_tokens(counter: TokenCounter, text: str) -> int:
-    """Return the number of tokens of a text. Raises `InvalidValue` if the counter returns anything else."""
-    tokens = counter.count(text) if text else 0
-    if type(tokens) is not int or tokens < 0:
-        raise InvalidValue(f"The token counter returned {short_repr(tokens)}; a whole number from 0 is needed.")
-    return tokens
-
-
-def rank_after(last: bytes | None) -> bytes | None:
-    """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
-    if last is None:
-        return _FIRST_RANK.to_bytes(RANK_WIDTH)
-    number = int.from_bytes(last[:RANK_WIDTH].ljust(RANK_WIDTH, b"\0")) + 1
-    return number.to_bytes(RANK_WIDTH) if number <= _LAST_RANK else None
-
-
-def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
-    """Return a rank between two neighbours (None: no neighbour on that side), or None if there is no room."""
-    if high is None:
-        return rank_after(low)
-    low = low or b""
-    if low >= high:
-        return None
-    rank = bytearray()
-    position = 0
-    bounded = True  # True while `high` limits the byte at this position
-    while len(rank) < MAX_RANK_LENGTH:
-        if bounded and position >= len(high):  # `high` is `low` and zeros: nothing fits between
-            return None
-        floor = low[position] if position < len(low) else 0
-        ceiling = high[position] if bounded else 256
-        if ceiling - floor > 1:
-            rank.append((floor + ceiling) // 2)
-            return bytes(rank)
-        rank.append(floor)
-        bounded = bounded and ceiling == floor
-        position += 1
-    return None
-
-
-def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
-    """Return `count` ranks, evenly spread between two neighbours."""
-    low = low or b""
-    width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
-    first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
-    return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
-
-
-def initial_ranks(count: int) -> Iterator[bytes]:
-    """Yield the first ranks for `count` siblings, in order."""
-    for offset in range(count):
-        yield (_FIRST_RANK + offset).to_bytes(RANK_WIDTH)

@@ -36,6 +36,17 @@ _DEEPEST = 100_000
 Slot = tuple[bytes, int]
 """A page's place among its siblings: (rank, key)."""
 
+# A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
+# next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
+# one place. `rank_between` returns None when there is no room; the plan then gives the crowded siblings new ranks with
+# `spread_ranks`, between neighbours that keep theirs.
+RANK_WIDTH = 6
+MAX_RANK_LENGTH = 64
+AFTER_APPENDED = b"\xff" * (RANK_WIDTH + 1)
+"""Sorts after every rank of an append."""
+_FIRST_RANK = 1 << (8 * RANK_WIDTH - 1)
+_LAST_RANK = (1 << (8 * RANK_WIDTH)) - 1
+
 
 def slot_of(record: PageRecord) -> Slot:
     """Return the record's place among its siblings."""
@@ -45,6 +56,52 @@ def slot_of(record: PageRecord) -> Slot:
 def numbers_used_up(segment_id: str) -> InvalidOperation:
     """Return the error for a segment without further page numbers."""
     return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
+
+
+def rank_after(last: bytes | None) -> bytes | None:
+    """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
+    if last is None:
+        return _FIRST_RANK.to_bytes(RANK_WIDTH)
+    number = int.from_bytes(last[:RANK_WIDTH].ljust(RANK_WIDTH, b"\0")) + 1
+    return number.to_bytes(RANK_WIDTH) if number <= _LAST_RANK else None
+
+
+def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
+    """Return a rank between two neighbours (None: no neighbour on that side), or None if there is no room."""
+    if high is None:
+        return rank_after(low)
+    low = low or b""
+    if low >= high:
+        return None
+    rank = bytearray()
+    position = 0
+    bounded = True  # True while `high` limits the byte at this position
+    while len(rank) < MAX_RANK_LENGTH:
+        if bounded and position >= len(high):  # `high` is `low` and zeros: nothing fits between
+            return None
+        floor = low[position] if position < len(low) else 0
+        ceiling = high[position] if bounded else 256
+        if ceiling - floor > 1:
+            rank.append((floor + ceiling) // 2)
+            return bytes(rank)
+        rank.append(floor)
+        bounded = bounded and ceiling == floor
+        position += 1
+    return None
+
+
+def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
+    """Return `count` ranks, evenly spread between two neighbours."""
+    low = low or b""
+    width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
+    first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
+    return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
+
+
+def initial_ranks(count: int) -> Iterator[bytes]:
+    """Yield the first ranks for `count` siblings, in order."""
+    for offset in range(count):
+        yield (_FIRST_RANK + offset).to_bytes(RANK_WIDTH)
 
 
 class Folder(Struct, frozen=True, gc=False):

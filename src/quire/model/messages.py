@@ -99,6 +99,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return isinstance(self.content, list) and any(part.get("type") == "thinking" for part in self.content)
 
 
+def has_original(message: Message, provider: Provider) -> bool:
+    """Return whether a message has the original of this provider in `raw`."""
+    return bool(message.raw) and message.origin == provider
+
+
 PER_MESSAGE = 4
 """Tokens that a message costs in addition to its texts. A tool call costs the same."""
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import structs
 
-from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.model.messages import Message, Part, Provider, Role, ToolCall, has_original
 from quire.providers import parts
 from quire.providers.detection import Entry
-from quire.providers.originals import find_original, keep_original
+from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
 
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -139,8 +139,10 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
 
 def write_message(message: Message) -> Values | None:
     """Return one message in Anthropic's form, regardless of its neighbours; None if nothing of it can be sent."""
-    original: Values | None = find_original(message, "anthropic")
-    return original or _format_message(message)
+    if has_original(message, "anthropic"):
+        original: Values = restore_original(message)
+        return original
+    return _format_message(message)
 
 
 def join_messages(messages: Sequence[Message], values: Sequence[Values | None]) -> list[Values]:
@@ -160,8 +162,8 @@ def system(messages: Sequence[Message]) -> str | list[Values]:
     """Return the system prompt: a single text as a string, otherwise a list of blocks; "" if there is none."""
     contents: list[Any] = []
     for message in messages[: prompt_length(messages)]:
-        original = find_original(message, "anthropic")
-        contents.append(original["content"] if original else _write_content(message))
+        kept = has_original(message, "anthropic")
+        contents.append(restore_original(message)["content"] if kept else _write_content(message))
     if len(contents) == 1:
         return contents[0] or ""
     return [block for content in contents for block in to_blocks(content)] or ""

@@ -5,10 +5,10 @@ A legacy `function_call` has no id: the call and its `function` result are paire
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.model.messages import Message, Part, Provider, Role, ToolCall, has_original
 from quire.providers import parts
 from quire.providers.detection import Entry
-from quire.providers.originals import find_original, keep_original
+from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values, invalid_value
 
 _ROLES: Mapping[str, Role] = {
@@ -39,7 +39,10 @@ def parse(entries: Iterable[Entry]) -> Iterator[Message]:
 
 def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the name all providers share
     """Return the messages in the shape of chat completions."""
-    values = (find_original(message, "openai") or _format_message(message) for message in messages)
+    values = (
+        restore_original(message) if has_original(message, "openai") else _format_message(message)
+        for message in messages
+    )
     return [value for value in values if value]
 
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import structs
 
 from quire.errors import InvalidValue
-from quire.model.messages import Message, Part, Provider
+from quire.model.messages import Message, Part
 from quire.providers.plain_json import Path, dumps, invalid_value, to_plain_json
 
 _WORTH_A_NOTE = 64
@@ -39,11 +39,6 @@ def restore_original(message: Message) -> Any:
     for target, source in kept["values"]:
         _put(kept["original"], target, json.loads(_text_at(message, source)))
     return kept["original"]
-
-
-def find_original(message: Message, provider: Provider) -> Any:
-    """Return the original of a message that came from this provider; None if it has none."""
-    return restore_original(message) if message.raw and message.origin == provider else None
 
 
 class _Keeper:

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import structs
 
-from quire.model.messages import Message, Part, Provider, Role, ToolCall
+from quire.model.messages import Message, Part, Provider, Role, ToolCall, has_original
 from quire.providers import parts
 from quire.providers.detection import CALLS, OUTPUTS, Entry
-from quire.providers.originals import find_original, keep_original
+from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values, dumps, invalid_value
 
 _ROLES: Mapping[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -29,7 +29,10 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     kinds: dict[str | None, str] = {}
     items: list[Values] = []
     for message in messages:
-        written = find_original(message, "responses") or list(_format_items(message, kinds))
+        if has_original(message, "responses"):
+            written = restore_original(message)
+        else:
+            written = list(_format_items(message, kinds))
         kinds |= {item.get("call_id"): item["type"] for item in written if _is_call(item)}
         items.extend(written)
     return items

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire.model.messages import Message, Provider
+from quire.model.messages import Message, Provider, has_original
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import invalid_value
 from quire.providers.usage import is_same_model
@@ -70,7 +70,7 @@ def _without_thinking(message: Message) -> Message:
     if message.origin == "responses":
         # OpenAI refuses items that came with reasoning if it is missing. Without their ids, they are accepted.
         return replace(left, origin="openai")
-    if message.raw is None or message.origin != "anthropic":
+    if not has_original(message, "anthropic"):
         return left
     original: dict[str, Any] = restore_original(message)
     blocks = [block for block in original["content"] if block.get("type") not in _THINKING]

@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from quire.core.exchanges import FORMS, exchange_fields
-from quire.core.plan import Plan, initial_ranks
-from quire.core.reader import Reader, slot_of
+from quire.core.plan import Plan
+from quire.core.reader import Reader, initial_ranks, slot_of
 from quire.core.records import BATCHES, Batch, Header, PageRecord, SegmentRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from quire.core.exchanges import exchange_title, has_given_name
-from quire.core.plan import Plan, initial_ranks
-from quire.core.reader import Reader
+from quire.core.plan import Plan
+from quire.core.reader import Reader, initial_ranks
 from quire.core.records import Header, PageRecord, page_line, segment_number
 from quire.model.messages import Message
 from quire.model.pages import Form, Visibility

@@ -1,0 +1,184 @@
+"""The table of a vocabulary on disk: it counts as the tokenizer does, and a table that does not fit is not used."""
+
+import os
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+from random import Random
+
+import pytest
+import splintr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quire.model import tokens
+from quire.model.tokens import O200K_TOKENS, WordTable, make_table, read_table, write_table
+
+ROOT = Path(__file__).parents[2]
+TOKENIZER = splintr.Tokenizer.from_pretrained("o200k_base")
+VOCABULARY = [TOKENIZER.decode_token_bytes(rank) for rank in range(O200K_TOKENS)]
+DATA = make_table(VOCABULARY)
+TABLE = WordTable(DATA)
+OTHER = tokens._word_patterns(False)[0]
+COVERED = [character for character in map(chr, range(0x11_0000)) if not OTHER.match(character)]
+PIECES = [
+    "'s",
+    "'LL",
+    "'re",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t",
+    "/",
+    "HTTPServer",
+    "x86_64",
+    "12345",
+    "....",
+    "你好",
+    "é",
+    "Ёж",
+]
+
+
+def exact(text: str) -> int:
+    return len(TOKENIZER.encode_ordinary(text))
+
+
+def test_the_vocabulary_has_no_more_tokens() -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        TOKENIZER.decode_token_bytes(O200K_TOKENS)
+
+
+def test_the_classes_of_characters_are_those_of_unicode() -> None:
+    upper, lower = re.compile(f"[A-Z{tokens._UPPER}]"), re.compile(f"[a-z{tokens._LOWER}]")
+    for character in COVERED:
+        category = unicodedata.category(character)
+        assert bool(upper.match(character)) == (category in ("Lu", "Lo", "Lm")), character
+        assert bool(lower.match(character)) == (category in ("Ll", "Lo", "Lm")), character
+        assert not category.startswith("M")
+        assert category.startswith("N") == (character in "0123456789")
+        assert character.isspace() == (character in "\t\n\r ")
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(st.sampled_from(COVERED[:200]) | st.sampled_from(COVERED))))
+def test_counts_are_those_of_the_tokenizer(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert TABLE.count(text) == exact(text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_texts_of_tokens_are_counted_as_the_tokenizer_does(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(50):
+        text = b"".join(random.choices(VOCABULARY, k=random.randint(1, 40))).decode("utf-8", "ignore")
+        assert TABLE.count(text) in (exact(text), None)
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh-CN.md", "docs/design.md", "src/quire/model/text.py"])
+def test_real_texts_are_counted_as_the_tokenizer_does(name: str) -> None:
+    paragraphs = (ROOT / name).read_text("utf-8").split("\n\n")
+    counted = [paragraph for paragraph in paragraphs if TABLE.count(paragraph) is not None]
+    assert len(counted) > len(paragraphs) * 0.9
+    assert [TABLE.count(paragraph) for paragraph in counted] == [exact(paragraph) for paragraph in counted]
+
+
+@pytest.mark.parametrize("text", ["a\u0301", "½", "\u00a0", "\u017f", "\x0b", "١", "\ud800", "x" * 241])
+def test_other_texts_are_left_to_the_tokenizer(text: str) -> None:
+    assert TABLE.count(text) is None
+
+
+def test_the_cache_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MAX_CACHED", 10)
+    table = WordTable(DATA)
+    for number in range(50):
+        assert table.count(f"word{number}") == exact(f"word{number}")
+    assert len(table._cached) <= 10
+
+
+def test_a_table_is_read_again_for_the_same_file_only(tmp_path: Path) -> None:
+    source, path = tmp_path / "tokenizer.so", tmp_path / "words"
+    source.write_text("1")
+    assert read_table(path, str(source)) is None
+    write_table(path, str(source), VOCABULARY)
+    table = read_table(path, str(source))
+    assert table is not None
+    assert table.count("HTTPServer") == exact("HTTPServer")
+    source.write_text("22")
+    assert read_table(path, str(source)) is None
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"\0", lambda _: b""])
+def test_a_damaged_table_is_not_used(tmp_path: Path, damage: object) -> None:
+    source, path = tmp_path / "tokenizer.so", tmp_path / "words"
+    source.write_text("1")
+    write_table(path, str(source), VOCABULARY)
+    assert callable(damage)
+    path.write_bytes(damage(path.read_bytes()))
+    assert read_table(path, str(source)) is None
+
+
+def test_no_table_is_written_if_python_writes_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write_table(tmp_path / "words", __file__, VOCABULARY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_no_error(tmp_path: Path) -> None:
+    write_table(tmp_path / "missing" / "words", __file__, VOCABULARY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_process_counts_without_the_tokenizer(tmp_path: Path) -> None:
+    program = (
+        "import splintr\n"
+        "from pathlib import Path\n"
+        "from quire.model import tokens\n"
+        f"tokens.table_path = lambda vocabulary: Path({str(tmp_path)!r}) / 'words'\n"
+        "loaded = []\n"
+        "class Recorder:\n"
+        "    @staticmethod\n"
+        "    def from_pretrained(name): loaded.append(name); return real(name)\n"
+        "real, splintr.Tokenizer = splintr.Tokenizer.from_pretrained, Recorder\n"
+        "counter = tokens.VocabularyCounter()\n"
+        "counts = [counter.count('zqxv HAT123'), counter.count('你好，世界'), counter.count('a\u0301')]\n"
+        "counts.append(counter.count('zqxv ' * 20_000))\n"
+        "print(counts, len(loaded), counter.name)\n"
+        "counter = tokens.VocabularyCounter('cl100k_base')\n"
+        "print(counter.count('zqxv'), len(loaded))\n"
+    )
+    late = program.replace(", counter.count('a\u0301')]", "]")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+    def run(program: str) -> str:
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+    counts = [exact("zqxv HAT123"), exact("你好，世界"), exact("a\u0301"), exact("zqxv " * 20_000)]
+    expected = (
+        f"{counts} 1 o200k_base/splintr\n{len(splintr.Tokenizer.from_pretrained('cl100k_base').encode('zqxv'))} 2\n"
+    )
+    assert run(program) == expected
+    assert (tmp_path / "words").exists()
+    assert run(program) == expected
+    few = late.replace("counts.append(counter.count('zqxv ' * 20_000))\n", "")
+    assert run(few).splitlines()[0] == f"{counts[:2]} 0 o200k_base/splintr"
+
+
+def test_a_process_that_counts_much_loads_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_table(tmp_path / "words", splintr._core.__file__, VOCABULARY)
+    monkeypatch.setattr(tokens, "table_path", lambda vocabulary: tmp_path / "words")
+    monkeypatch.setattr(tokens, "_FIRST_CHARACTERS", 30)
+    calls: list[str] = []
+
+    def record(table: WordTable, text: str) -> int | None:
+        calls.append(text)
+        return exact(text)
+
+    monkeypatch.setattr(WordTable, "count", record)
+    count = tokens._load_splintr("o200k_base")
+    texts = [f"HAT{number} flxy" for number in range(5)]
+    assert [count(text) for text in texts] == [exact(text) for text in texts]
+    assert calls == texts[:3]
