@@ -111,7 +111,7 @@ def _start(program: str, folder: Path) -> dict[str, str]:
     ]
     command = [program, "-logtostderr=true", "-v=-1", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}"]
     command += ["-s3", f"-s3.config={folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    command += ["-volume.max=60", "-master.volumeSizeLimitMB=64", "-master.telemetry=false", *flags]
+    command += ["-volume.max=240", "-master.volumeSizeLimitMB=64", "-master.telemetry=false", *flags]
     keeper = [sys.executable, str(Path(__file__).with_name("keeper.py")), str(folder), data, *command]
     with (folder / "log").open("w") as log:
         started = subprocess.Popen(keeper, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
