@@ -34,6 +34,7 @@ class TestStandardLibrary(StorageContract):
         self.opened: list[Any] = []
 
     def teardown_method(self) -> None:
+        super().teardown_method()
         for connection in self.opened:
             connection.close()
 
@@ -69,6 +70,7 @@ class TestPostgresConnection(StorageContract):
         self.opened: list[psycopg.Connection[Any]] = []
 
     def teardown_method(self) -> None:
+        super().teardown_method()
         for connection in self.opened:
             connection.close()
 
