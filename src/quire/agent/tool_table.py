@@ -108,7 +108,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="archive",
-        about="Put a page away that is done with. find still finds it.",
+        about="Archive a page that you no longer need. find still finds it.",
         parameters=(_PAGE, Parameter(name="cold", kind="boolean", about="Out of the tree, until recall")),
         run=handlers.archive,
     ),
@@ -120,7 +120,7 @@ TOOLS: tuple[Tool, ...] = (
     ),
     Tool(
         name="budget",
-        about="How full your window is, by what, and what would be folded next.",
+        about="How full your window is, what fills it, and what folds next.",
         parameters=(),
         run=handlers.budget,
         read_only=True,

@@ -51,7 +51,7 @@ _ALL_MISSES = 32
 _CAPACITY_LINES = 5
 """Lines take at most the capacity of a segment divided by this."""
 _MOST_PARTS = 4
-"""A segment that is too large even if it is planned for half of its capacity divided by this shows nothing."""
+"""A segment that is too large is planned for a half, a quarter and an eighth of its capacity; then it is empty."""
 
 
 class Rooms(NamedTuple):

@@ -263,17 +263,17 @@ class Windows:
         steps = [opening, save_step(instance)] if hasattr(registered.kind, "open") else [save_step(instance)]
         outcome = self._manager.run(instance.job(*steps, patience=0), self._manager.action_limit)
         _, saved = result_of(instance, outcome, f"Opening {app!r}")
+        window = None
         try:
             with self._engine.lock:
                 same = self._manager.find_same(registered, identity)  # another thread may have opened it
                 closing = self._manager.surplus_windows(registered) if same is None else []
                 texts = {one.key: summaries.get(one.key) for one in closing}
                 window = same or self._add(instance, saved, window_id, identity=identity, closing=texts, **options)
-        except BaseException:
-            self._manager.run(Job(instance.require_app().closed))
-            raise
+        finally:
+            if window is None or same is not None:  # no window has this instance
+                self._manager.run(Job(instance.require_app().closed))
         if same is not None:
-            self._manager.run(Job(instance.require_app().closed))
             return self._reuse(same, window_id)
         for one in closing:
             self._finish_closing(one, texts[one.key])
