@@ -6,6 +6,9 @@ from quire.core.records import EntryRecord, decode_entry
 from quire.core.state import State
 from quire.storage.base import JOURNAL
 
+PURGE = "purge"
+"""The operation of an entry that a purge wrote."""
+
 
 def read_entries(
     state: State, first: int, last: int | None = None, *, reverse: bool = False

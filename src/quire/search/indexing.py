@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar, cast
 
+from quire.core.entries import PURGE
 from quire.core.missing import check_pages
 from quire.core.records import (
     PAGE_CODE,
@@ -41,7 +42,6 @@ from quire.storage.search_protocol import (
     SupportsSearch,
 )
 
-PURGE = "purge"
 _OMITTING = (PURGE, "cleanup")
 """The operations whose entries do not contain the earlier text of pages."""
 _BATCH = 1_024

@@ -14,7 +14,6 @@ import apsw
 
 from quire.errors import Hint, InvalidValue, StorageFailure, names_options, short_repr
 from quire.storage.base import Durability, Storage, check_durability, check_storage
-from quire.storage.file.storage import FileStorage
 from quire.storage.memory import MemoryStorage
 from quire.storage.paths import check_path, mask_secrets
 from quire.storage.sqlite.storage import SQLiteStorage
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 StoreLocation: TypeAlias = Union[str, os.PathLike[str], Storage, "DatabaseConnection"]
 """A store as `quire.open` takes it: a URL, a path, a storage object, or a connection to a database."""
 
-_OPENERS: dict[str, type[SQLiteStorage | FileStorage]] = {"sqlite": SQLiteStorage, "file": FileStorage}
+_WITH_PATH = ("sqlite", "file")
 _POSTGRES = ("postgresql", "postgres")
 _POSTGRES_DRIVERS = ("psycopg", "psycopg_pool", "psycopg2", "asyncpg")
 _FORMS = "memory:, file:DIR, sqlite:FILE, postgresql://USER@HOST/DATABASE, s3://bucket/prefix or a path"
@@ -56,13 +55,17 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
         from quire.storage.postgres import PostgresStorage
 
         return PostgresStorage(str(where), durability=durability, create=create)
-    opener, path = _parse(where)
-    if opener is None:
+    kind, path = _parse(where)
+    if kind == "memory":
         return MemoryStorage()
     if not create and not path.exists():
         hint = Hint("Library", arguments="create=True", purpose="to create it")
         raise StorageFailure(f"There is no store at {str(path)!r}.", hint)
-    return opener(path, durability=durability)
+    if kind == "file":
+        from quire.storage.file.storage import FileStorage
+
+        return FileStorage(path, durability=durability)
+    return SQLiteStorage(path, durability=durability)
 
 
 def storage_at(where: StoreLocation, *, durability: Durability = "normal", create: bool = True) -> tuple[Storage, bool]:
@@ -110,16 +113,17 @@ def _scheme(where: object) -> str:
     return "" if not colon or (len(scheme) == 1 and os.name == "nt") else scheme.lower()  # a drive letter
 
 
-def _parse(where: object) -> tuple[type[SQLiteStorage | FileStorage] | None, Path]:
+def _parse(where: object) -> tuple[str, Path]:
+    """Return the kind of a store without a server, and its path."""
     scheme = _scheme(where)
     rest = str(where)[len(scheme) + 1 :] if scheme else ""
     with suppress(InvalidValue):
         if not scheme:
-            return SQLiteStorage, check_path(where)
+            return "sqlite", check_path(where)
         if scheme == "memory" and not rest:
-            return None, Path()
-        if scheme in _OPENERS:  # scheme:path, scheme://path and scheme:///path
-            return _OPENERS[scheme], check_path(rest.removeprefix("//"))
+            return "memory", Path()
+        if scheme in _WITH_PATH:  # scheme:path, scheme://path and scheme:///path
+            return scheme, check_path(rest.removeprefix("//"))
     quoted = mask_address(where) if isinstance(where, str | os.PathLike) else where
     raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.")
 

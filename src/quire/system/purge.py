@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.engine import Engine
+from quire.core.entries import PURGE
 from quire.core.exchanges import rename_chapter
 from quire.core.lease import companion_of
 from quire.core.plan import Plan
@@ -36,7 +37,7 @@ from quire.core.state import State
 from quire.core.summary_board import board_of
 from quire.errors import Busy, Corrupt, Hint, InvalidOperation, InvalidValue, StorageFailure, short_repr
 from quire.model.pages import Form, Mark, PageIndex
-from quire.search.indexing import PURGE, refresh_index
+from quire.search.indexing import refresh_index
 from quire.search.vectors import delete_vectors
 from quire.storage.base import (
     ANCHOR,

@@ -17,7 +17,7 @@ from itertools import count, islice, pairwise, takewhile
 from typing import NamedTuple
 
 from quire.core.derived_records import SHEET_STATE, SheetChunk, SheetRecord, SheetState, decode_sheet
-from quire.core.entries import read_entries
+from quire.core.entries import PURGE, read_entries
 from quire.core.reader import Reader, Slot, slot_of
 from quire.core.records import (
     AGENTS,
@@ -32,7 +32,6 @@ from quire.core.state import State
 from quire.errors import Corrupt
 from quire.model.pages import Form, Lifecycle
 from quire.model.text import clip_at_word
-from quire.search.indexing import PURGE
 from quire.storage.base import SHEET, Delete, Put, Write
 
 CHUNK = 32
