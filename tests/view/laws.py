@@ -131,7 +131,7 @@ def check_after(run: Run, now: Seen) -> None:
     assert now.view.shared_prefix == shared_tokens(before.view, now.view)
     same = now.steady and before.steady and now.system is before.system
     if same and not walk.edited and now.view.fold is None:
-        check_prefix(before, now)
+        check_prefix(before, now, is_answered=walk.trace[-1] == "result")
 
 
 def check_size(view: View, forms: Forms, room: int) -> None:
@@ -202,12 +202,18 @@ def check_reach(ctx: Context, now: Seen, said: list[Message]) -> None:
         assert any(page.index in shown for page in chain), f"{index} cannot be reached"
 
 
-def check_prefix(before: Seen, now: Seen) -> None:
-    """Check that between folds a view only grows at its end. A waiting call may have got its result."""
+def check_prefix(before: Seen, now: Seen, *, is_answered: bool) -> None:
+    """Check that between folds a view only grows at its end.
+
+    With `is_answered`, a waiting call got its result. It may be in the last exchange, or in the last folded line, which
+    has the tokens of its page.
+    """
     start = before.forms.openai[: -1 if before.view.tail else None]  # the opening of an empty conversation
     waiting = next((n for n, m in enumerate(start) if m["role"] == "tool" and m["content"] == NO_RESULT), None)
     if waiting is not None:
         start = start[: max(n for n in range(waiting) if start[n]["role"] == "assistant")]
+    elif is_answered and before.view.parts[-1 - len(before.view.tail)].kind == "folded":
+        start = start[:-1]
     assert now.forms.openai[: len(start)] == start
 
 

@@ -442,7 +442,13 @@ class Renderer:
             fitter.apply_summaries(summaries.ready)
         threshold = self._fold_threshold(cache, room, cold=cold)
         used += cache.total_tokens()
-        total = fitter.fit(threshold, self._target(room), used, has_preludes=bool(cache.preludes()))
+        total = fitter.fit(
+            threshold,
+            self._target(room),
+            used,
+            has_preludes=bool(cache.preludes()),
+            is_over_capacity=cache.is_over_capacity,
+        )
         if self._is_raised():
             total = fitter.open_to(self._target(room))
         if total > room or not fitter.has_effect(cache):

@@ -45,7 +45,8 @@ class ThinkingChain:
         self._nodes = nodes
         self._folded = folded
         self._digests = [extend_digest(b"", base)]
-        self._replies: list[int] = []
+        self._replies: dict[int, int] = {}
+        """The numbers of the replies with thinking, by their places."""
         self._seen = 0
         self._kept: set[int] = set()
         self._frame: bytes | None = None
@@ -62,19 +63,23 @@ class ThinkingChain:
     def replace(self, place: int) -> bool:
         """Take note of a changed element. Return False if everything must be chosen again."""
         del self._digests[place + 1 :]
+        reply = self._reply(place)
+        if (None if reply is None else reply.number) != self._replies.get(place):  # a second reply joined the first
+            return False
         if place in self._kept:
             self._show(place, kept=True)
         return place == len(self._nodes) - 1
 
     def choose(self, frame: bytes) -> int:
         """Show the thinking that matches this view and the `frame`; return by how many tokens the view grows."""
-        fresh = [n for n in range(self._seen, len(self._nodes)) if self._reply(n) is not None]
-        self._replies += fresh
+        places = range(self._seen, len(self._nodes))
+        fresh = {place: reply.number for place in places if (reply := self._reply(place)) is not None}
+        self._replies |= fresh
         self._seen = len(self._nodes)
         if frame == self._frame and not fresh:
             return 0
-        if frame == self._frame and len(fresh) == 1 and self._continues(fresh[0]):
-            return self._keep([*self._kept, fresh[0]], fresh)
+        if frame == self._frame and len(fresh) == 1 and self._continues(next(iter(fresh))):
+            return self._keep([*self._kept, *fresh], fresh)
         self._frame = frame
         kept: list[int] = []
         wanted: int | None = None

@@ -365,7 +365,8 @@ class ViewCache:
         page = reader.page(key)
         place = self._places.get(key)
         if not isinstance(page, PageRecord) or page.is_cold:
-            return place is None and not self._has_quotations
+            is_folder = isinstance(page, PageRecord) and page.header.folder  # its children may be shown
+            return place is None and not is_folder and not self._has_quotations
         is_shown = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
         if page.header.folder or not is_shown or page.parent != page_key(segment_number(key), 0):
             return page.is_root

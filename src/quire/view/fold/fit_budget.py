@@ -83,11 +83,20 @@ class BudgetFitter:
         self._line_sizes: dict[int, tuple[PageRecord, int]] = {}
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
-    def fit(self, threshold: int, target: int, used: int = 0, *, has_preludes: bool = False) -> int:
+    def fit(
+        self,
+        threshold: int,
+        target: int,
+        used: int = 0,
+        *,
+        has_preludes: bool = False,
+        is_over_capacity: bool = False,
+    ) -> int:
         """Plan all changes that make the view fit; return its tokens after them. They can still exceed the budget.
 
         `used` are the tokens of the view with preludes; the plan leaves preludes out. Without a fold, preludes still
-        show their windows, so a smaller tail does not help then.
+        show their windows, so a smaller tail does not help then. A fold that saves little is discarded, unless a
+        capacity needs it.
         """
         tail, lines = self._tail, self._tail.last_lines
         windows = tail.tokens
@@ -104,7 +113,7 @@ class BudgetFitter:
                 return self._shrink_to_budget()
             saved = before - self.total()
             drawn = before - windows
-            is_small = saved < max(1, threshold * _MIN_SAVING) and not incomplete
+            is_small = saved < max(1, threshold * _MIN_SAVING) and not (incomplete or is_over_capacity)
             least = before if has_preludes else drawn + tail.least_tokens()
             if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
