@@ -39,7 +39,7 @@ tests.
 The laws of views (within the budget, legal for each provider, complete, stable, nothing private, the same bytes on
 every handle) are checked on random walks. Writers in separate processes add pages to one context, on S3 also up to 16
 messages in one commit, and are killed: no page or message that was reported is lost, none exists twice, and no commit
-is there in part.
+is stored only in part.
 
 A run is repeated with its seed. `--long` makes 1,000,000 steps of both machines in memory and 1,000,000 states of
 views. With `--minutes` it stops earlier and stores what it made; another `--seed` continues with other sequences.
@@ -160,6 +160,7 @@ def writers_check(backend: str, options: Options) -> Check:
     if report and backend == "s3":
         findings = s3_writers.findings(report)
         report["acknowledged"] = sum(map(len, report["promised"].values()))
+        report["killed"] = len(report["killed"])
     facts: dict[str, int | float | str] = {"writers at once": writers, "kills": report.get("killed", 0), "seed": seed}
     count = int(report.get("acknowledged", 0))
     return Check(

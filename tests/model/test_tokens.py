@@ -167,3 +167,8 @@ def test_a_prompt_that_new_counters_share_is_encoded_once(monkeypatch: pytest.Mo
     counts = [VocabularyCounter().count(text) for text in (prompt, long, prompt, long, "short", "short")]
     assert counts[:2] == counts[2:4] == [encode(prompt), encode(long)]
     assert [encoded.count(text) for text in (prompt, long, "short")] == [1, 2, 2]
+
+
+def test_an_unknown_vocabulary_is_an_error_before_the_first_count() -> None:
+    with pytest.raises(ValueError, match="no_such"):
+        _ = VocabularyCounter("no_such").name

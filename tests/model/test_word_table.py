@@ -5,8 +5,10 @@ import re
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 import pytest
 import splintr
@@ -21,6 +23,7 @@ TOKENIZER = splintr.Tokenizer.from_pretrained("o200k_base")
 VOCABULARY = [TOKENIZER.decode_token_bytes(rank) for rank in range(O200K_TOKENS)]
 DATA = make_table(VOCABULARY)
 TABLE = WordTable(DATA)
+STAMP = b"a stamp".ljust(12)
 OTHER = tokens._word_patterns(False)[0]
 COVERED = [character for character in map(chr, range(0x11_0000)) if not OTHER.match(character)]
 PIECES = [
@@ -90,45 +93,55 @@ def test_other_texts_are_left_to_the_tokenizer(text: str) -> None:
     assert TABLE.count(text) is None
 
 
-def test_the_cache_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MAX_CACHED", 10)
-    table = WordTable(DATA)
-    for number in range(50):
-        assert table.count(f"word{number}") == exact(f"word{number}")
-    assert len(table._cached) <= 10
-
-
-def test_a_table_is_read_again_for_the_same_file_only(tmp_path: Path) -> None:
-    source, path = tmp_path / "tokenizer.so", tmp_path / "words"
-    source.write_text("1")
-    assert read_table(path, str(source)) is None
-    write_table(path, str(source), VOCABULARY)
-    table = read_table(path, str(source))
+def test_a_table_is_read_again_for_the_same_version_only(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    assert read_table(path, STAMP) is None
+    write_table(path, STAMP, TOKENIZER)
+    table = read_table(path, STAMP)
     assert table is not None
     assert table.count("HTTPServer") == exact("HTTPServer")
+    assert read_table(path, b"other".ljust(12)) is None
+    assert [file.name for file in tmp_path.iterdir()] == ["words"]
+
+
+def test_another_version_of_the_tokenizer_has_another_stamp(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text("1")
+    module = ModuleType("module")
+    module.__file__ = str(source)
+    first = tokens._stamp(module)
+    module.__version__ = "2"  # type: ignore[attr-defined]
+    second = tokens._stamp(module)
     source.write_text("22")
-    assert read_table(path, str(source)) is None
+    assert len({first, second, tokens._stamp(module)}) == 3
+    assert len(first) == 12
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:-1] + b"\0", lambda _: b""])
-def test_a_damaged_table_is_not_used(tmp_path: Path, damage: object) -> None:
-    source, path = tmp_path / "tokenizer.so", tmp_path / "words"
-    source.write_text("1")
-    write_table(path, str(source), VOCABULARY)
-    assert callable(damage)
+def test_a_damaged_table_is_not_used(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "words"
+    write_table(path, STAMP, TOKENIZER)
     path.write_bytes(damage(path.read_bytes()))
-    assert read_table(path, str(source)) is None
+    assert read_table(path, STAMP) is None
 
 
-def test_no_table_is_written_if_python_writes_no_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    write_table(tmp_path / "words", __file__, VOCABULARY)
+def test_a_table_that_counts_otherwise_is_not_written(tmp_path: Path) -> None:
+    class Other:
+        decode_token_bytes = staticmethod(TOKENIZER.decode_token_bytes)
+
+        def encode_ordinary(self, text: str) -> list[int]:
+            return [*TOKENIZER.encode_ordinary(text), 1]
+
+    write_table(tmp_path / "words", STAMP, Other())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_missing_is_no_error(tmp_path: Path) -> None:
-    write_table(tmp_path / "missing" / "words", __file__, VOCABULARY)
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("place", ["missing/words", "file/words"])
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("a file")
+    write_table(tmp_path / place, STAMP, TOKENIZER)
+    write_table(tmp_path / "words", STAMP, object())  # not the tokenizer that is expected
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def test_the_second_process_counts_without_the_tokenizer(tmp_path: Path) -> None:
@@ -136,7 +149,7 @@ def test_the_second_process_counts_without_the_tokenizer(tmp_path: Path) -> None
         "import splintr\n"
         "from pathlib import Path\n"
         "from quire.model import tokens\n"
-        f"tokens.table_path = lambda vocabulary: Path({str(tmp_path)!r}) / 'words'\n"
+        f"tokens.TABLE_PATH = Path({str(tmp_path)!r}) / 'words'\n"
         "loaded = []\n"
         "class Recorder:\n"
         "    @staticmethod\n"
@@ -165,12 +178,16 @@ def test_the_second_process_counts_without_the_tokenizer(tmp_path: Path) -> None
     assert run(program) == expected
     few = late.replace("counts.append(counter.count('zqxv ' * 20_000))\n", "")
     assert run(few).splitlines()[0] == f"{counts[:2]} 0 o200k_base/splintr"
+    (tmp_path / "words").unlink()
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    assert run(program) == expected
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_counts_much_loads_the_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_table(tmp_path / "words", splintr._core.__file__, VOCABULARY)
-    monkeypatch.setattr(tokens, "table_path", lambda vocabulary: tmp_path / "words")
-    monkeypatch.setattr(tokens, "_FIRST_CHARACTERS", 30)
+    write_table(tmp_path / "words", tokens._stamp(splintr), TOKENIZER)
+    monkeypatch.setattr(tokens, "TABLE_PATH", tmp_path / "words")
+    monkeypatch.setattr(tokens, "_FIRST_BYTES", 30)
     calls: list[str] = []
 
     def record(table: WordTable, text: str) -> int | None:

@@ -23,6 +23,9 @@ from quire import Busy, Conflict, EstimateCounter
 from quire.errors import OutcomeUnknown
 from quire.storage.s3 import S3Storage, commit
 
+_REPEATED = (1, 1, 10, 30)
+"""How often a text is repeated."""
+
 
 def open_book(place: dict[str, Any]) -> quire.Context:
     commit.LOG_BYTES, commit.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
@@ -31,11 +34,11 @@ def open_book(place: dict[str, Any]) -> quire.Context:
 
 
 def write(place: dict[str, Any], pipe: int, life: int, operations: int) -> None:
-    """Make steps until the operations are done, and report each step.
+    """Add pages and messages until there are as many as `operations`, and report each commit.
 
-    A step adds a page, or up to 16 messages in one commit. A page and a message are one operation each. After a
-    conflict, pause, refresh and try again. If the outcome is unknown, because an overloaded server answers with an
-    error, look for the page first; messages are added again with the same id, which must not double them.
+    A step is one commit: a page, or up to 16 messages. After a conflict, pause, refresh and try again. If the outcome
+    is unknown, because an overloaded server answers with an error, look for the page first; messages are added again
+    with the same id, which must not double them.
     """
     book, random = open_book(place), Random(life)
     done = 0
@@ -45,7 +48,7 @@ def write(place: dict[str, Any], pipe: int, life: int, operations: int) -> None:
         step = f"{life}-{number}"
         size = 0 if random.random() < 0.5 else min(random.randint(1, 16), operations - done)
         names = [f"{step}.{part}/{size}" for part in range(1, size + 1)] or [step]
-        texts = [f"text of {name} " * random.choice([1, 1, 10, 300 if size == 0 else 30]) for name in names]
+        texts = [f"text of {name} " * random.choice(_REPEATED) for name in names]
         for attempt in count():
             try:
                 if size:
@@ -68,14 +71,10 @@ def look(place: dict[str, Any], pipe: int) -> None:
     """Report the pages and messages in the store, in their order, and problems and gaps."""
     book = open_book(place)
     pages = book.pages
-    texts = {page.name: pages.detail(page.index) for page in pages.children("mem-0")}
-    names = [page.name for page in pages.children("mem-0")]
-    torn = [name for name, text in texts.items() if not text.startswith(f"text of {name} ")]
-    for message in book.messages():
-        words = message.text.split()
-        names.append(words[2])
-        if words != ["text", "of", words[2]] * (len(words) // 3):
-            torn.append(words[2])
+    texts = [(page.name, pages.detail(page.index)) for page in pages.children("mem-0")]
+    texts += [(message.text.split()[2], message.text) for message in book.messages()]
+    names = [name for name, _ in texts]
+    torn = [name for name, text in texts if text not in {f"text of {name} " * often for often in _REPEATED}]
     seqs = [entry.seq for entry in pages.history()]
     report = {
         "names": names,
@@ -94,8 +93,7 @@ def findings(report: dict[str, Any]) -> list[str]:
     found = [f"check: {problem}" for problem in report["problems"]] + [f"torn: {name}" for name in report["torn"]]
     found += [f"twice: {name}" for name, often in times.items() if often > 1]
     found += [f"lost: {name}" for name in sorted(reported - set(times))]
-    if len({_step(name) for name in set(times) - reported}) > report["killed"]:
-        found.append("more than one unreported step for each killed writer")
+    found += _unreported(report, {_step(name) for name in set(times) - reported})
     for step, group in groupby((name for name in names if "/" in name), key=_step):
         places = [name.rpartition(".")[2] for name in group]
         if places != [f"{place + 1}/{len(places)}" for place in range(len(places))]:
@@ -108,6 +106,19 @@ def findings(report: dict[str, Any]) -> list[str]:
             found.append(f"out of order: {name}")
         last[kind] = int(number)
     return found + (["the journal has gaps"] if report["gaps"] else [])
+
+
+def _unreported(report: dict[str, Any], steps: set[str]) -> list[str]:
+    """Return the writers that left something unreported, except one step of a killed writer after its last report."""
+    found = []
+    for life, names in report["promised"].items():
+        last = int(_step(names[-1]).partition("-")[2]) if names else -1
+        own = {step for step in steps if step.partition("-")[0] == life}
+        if int(life) not in report["killed"] and (own or len(names) != report["each"]):
+            found.append(f"writer {life} reported {len(names)} of {report['each']} operations")
+        elif own - {f"{life}-{last + 1}"}:
+            found.append(f"unreported: {sorted(own)}, writer {life} was killed after step {last}")
+    return found
 
 
 def _step(name: str) -> str:
@@ -140,11 +151,12 @@ class Race:
         self.place = place
         self.random = Random(seed)
         self.lives = 0
+        self.killed: list[int] = []
         self.received: dict[int, bytes] = {}
         self._running: dict[int, tuple[int, int]] = {}
         """By pipe: the process id and the number of the writer."""
 
-    def run(self, writers: int, each: int, kills: int) -> int:
+    def run(self, writers: int, each: int, kills: int) -> None:
         for _ in range(writers):
             self._start(each)
         moments = sorted(self.random.randrange(1 + writers * each * 3 // 4) for _ in range(kills))
@@ -155,9 +167,10 @@ class Race:
                 reported += received
                 if received and moments and moments[0] <= reported:
                     moments.pop(0)
-                    os.kill(self._running[pipe][0], signal.SIGKILL)  # at a random point of its next write
+                    process, life = self._running[pipe]
+                    os.kill(process, signal.SIGKILL)  # at a random point of its next write
+                    self.killed.append(life)
                     self._start(each)
-        return kills - len(moments)
 
     def _start(self, each: int) -> None:
         self.lives += 1
@@ -180,16 +193,19 @@ class Race:
 
 def main(place: str, writers: str, each: str, kills: str, seed: str) -> None:
     race = Race(json.loads(place), int(seed))
-    killed = race.run(int(writers), int(each), int(kills))
+    race.run(int(writers), int(each), int(kills))
     for life, received in race.received.items():
         if b"!" in received:
             raise AssertionError(f"writer {life} failed by itself:\n{received.decode()}")
     promised = {life: data.decode().split("\n")[:-1] for life, data in race.received.items()}
     child, pipe = start(lambda pipe: look(race.place, pipe))
     with os.fdopen(pipe, "rb") as found:
-        report = json.loads(found.read().decode().partition("!")[0] or "{}")
+        report = found.read().decode()
     os.waitpid(child, 0)
-    sys.stdout.write(json.dumps({"killed": killed, "promised": promised, **report}))
+    if report.startswith("!"):
+        raise AssertionError(f"the store cannot be read:\n{report}")
+    known = {"each": int(each), "killed": race.killed, "promised": promised}
+    sys.stdout.write(json.dumps({**known, **json.loads(report)}))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """Token counters: exact and offline for OpenAI vocabularies. A vocabulary is loaded by the first count.
 
 The tokenizer needs a quarter of a second until it has counted its first word, so a new process counts its first texts
-with a table on disk. The table is made from the vocabulary of the tokenizer and kept like bytecode: in `__pycache__`,
-for one version of the tokenizer, and not at all with `PYTHONDONTWRITEBYTECODE` or if the folder cannot be written.
+with a table on disk. A process that loaded the tokenizer writes the table when it ends, into `__pycache__`. The table
+belongs to one version of the tokenizer. It is not written with `PYTHONDONTWRITEBYTECODE`.
 """
 
+import atexit
 import os
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
+from hashlib import blake2b
 from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 from quire.errors import InvalidValue, short_repr
@@ -28,14 +31,16 @@ _SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\
 """Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
 mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The
 patterns of the vocabularies separate letters, digits and other characters and never look back."""
-_FIRST_CHARACTERS = 50_000
-"""The characters of a process that are counted with the table on disk. Then the tokenizer is faster, also to load."""
+_FIRST_BYTES = 50_000
+"""The bytes of text of a process that are counted with the table. For more, it is faster to load the tokenizer."""
+TABLE_PATH = Path(__file__).parent / "__pycache__" / "o200k_base.words"
+_SAMPLE = "I'll see, WE'RE  HTTPServer's x86_64 12345\r\n\n\t … “naïve” 我想五月飞往西雅图。 Привет 🙂🙂 ...//\n  zqxv"
+"""The table is written if it counts this text as the tokenizer does."""
 O200K_TOKENS = 199_998
 """The tokens of o200k_base without the special ones. The rank of a token is its id."""
 _TABLE_MAGIC = b"quire-words-1".ljust(16)
 _MAX_WORD = 240
 """The most bytes of a word that is merged here: the time grows with the square."""
-_MAX_CACHED = 20_000
 _NO_RANK = 0xFFFF_FFFF
 _BOTH = "\u3041-\u3096\u30a1-\u30fa\u30fc\u4e00-\u9fef\uac00-\ud7a3"
 _UPPER = "À-ÖØ-ÞЁА-Я" + _BOTH
@@ -44,7 +49,7 @@ _MARKS = (
     "\u00a1-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u00d7\u00f7\u2010-\u2027\u2030-\u205e"
     "\u20a0-\u20bf\u2190-\u23ff\u2500-\u2775\u3001-\u3003\u3008-\u3011\uff01-\uff0f\uff1a-\uff20\U0001f300-\U0001faff"
 )
-"""Characters that the table handles besides ASCII. Their classes are the same in every version of Unicode."""
+"""Characters that the table handles besides ASCII. Their classes do not differ between versions of Unicode."""
 
 
 class TokenCounter(Protocol):
@@ -149,23 +154,25 @@ def _load(vocabulary: str) -> tuple[str, Callable[[str], int]]:
 
 def _load_splintr(vocabulary: str) -> Callable[[str], int]:
     splintr = import_module("splintr")
-    source: str = splintr._core.__file__
-    path = table_path(vocabulary)
-    table = read_table(path, source) if vocabulary == "o200k_base" else None
-    left = _FIRST_CHARACTERS
+    if vocabulary != "o200k_base":
+        encode_other = splintr.Tokenizer.from_pretrained(vocabulary).encode_ordinary
+        return lambda text: len(encode_other(text))
+    stamp = _stamp(splintr)
+    table = read_table(TABLE_PATH, stamp)
+    left = _FIRST_BYTES
     encode: Callable[[str], list[int]] | None = None
 
     def count(text: str) -> int:
-        nonlocal encode, left
+        nonlocal encode, left, table
         if encode is not None:
             return len(encode(text))
         if table is not None and len(text) <= left and (tokens := table.count(text)) is not None:
-            left -= len(text)
+            left -= len(text.encode())
             return tokens
         tokenizer = splintr.Tokenizer.from_pretrained(vocabulary)
-        encode = tokenizer.encode_ordinary
-        if table is None and vocabulary == "o200k_base":
-            write_table(path, source, map(tokenizer.decode_token_bytes, range(O200K_TOKENS)))
+        if table is None and not sys.dont_write_bytecode:
+            atexit.register(write_table, TABLE_PATH, stamp, tokenizer)
+        encode, table = tokenizer.encode_ordinary, None
         return len(tokenizer.encode_ordinary(text))
 
     return count
@@ -192,7 +199,7 @@ class WordTable:
 
     def __init__(self, data: bytes) -> None:
         self._tokens = data
-        numbers = memoryview(data)[32 : len(data) - len(data) % 4].cast("I")
+        numbers = memoryview(data)[: len(data) - len(data) % 4].cast("I")
         slots, count = numbers[0], numbers[1]
         self._slots = numbers[2 : 2 + slots]
         self._starts = numbers[2 + slots : 3 + slots + count]
@@ -212,8 +219,6 @@ class WordTable:
                 tokens = self._count_word(word.encode())
                 if tokens is None:
                     return None
-                if len(cached) >= _MAX_CACHED:
-                    cached.clear()
                 cached[word] = tokens
             total += tokens
         return total
@@ -248,7 +253,10 @@ class WordTable:
 
 @cache
 def _word_patterns(is_ascii: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns of a character that only the tokenizer handles, and of a word of o200k_base without such ones."""
+    """Return two patterns: one finds a character that the table cannot handle, the other finds the words of a text.
+
+    The patterns for ASCII are compiled in 1 ms, the others in 10 ms.
+    """
     upper, lower, marks = ("A-Z", "a-z", "") if is_ascii else ("A-Z" + _UPPER, "a-z" + _LOWER, _MARKS)
     letter = upper + lower
     ending = "(?:'(?:[sS]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD]))?"
@@ -271,42 +279,43 @@ def make_table(tokens: Sequence[bytes]) -> bytes:
         while slots[slot] != _NO_RANK:
             slot = (slot + 1) & mask
         slots[slot] = rank
-    head = 32 + 4 * (3 + len(slots) + len(tokens))
+    head = 4 * (3 + len(slots) + len(tokens))
     starts = array("I", accumulate(map(len, tokens), initial=head))
-    return b"".join((bytes(32), array("I", [len(slots), len(tokens)]), slots, starts, *tokens))
+    return b"".join((array("I", [len(slots), len(tokens)]), slots, starts, *tokens))
 
 
-def table_path(vocabulary: str) -> Path:
-    """Return the path of the table on disk."""
-    return Path(__file__).parent / "__pycache__" / f"{vocabulary}.words"
-
-
-def read_table(path: Path, source: str) -> WordTable | None:
-    """Return the table at a path; None if there is none, or if it was made from another file than `source`."""
+def read_table(path: Path, stamp: bytes) -> WordTable | None:
+    """Return the table at a path; None if there is none, if it is damaged, or if it has another stamp."""
     try:
-        data = path.read_bytes()
-        stamp = _stamp(source)
+        found = path.read_bytes()
     except OSError:
         return None
-    if data[:32] != _TABLE_MAGIC + stamp + crc32(memoryview(data)[32:]).to_bytes(4, "little"):
-        return None
-    return WordTable(data)
+    data = found[32:]
+    return WordTable(data) if found[:32] == _header(stamp, data) else None
 
 
-def write_table(path: Path, source: str, tokens: Iterable[bytes]) -> None:
-    """Write the table of a vocabulary that was read from the file `source`, if the folder can be written."""
-    if sys.dont_write_bytecode or not os.access(path.parent, os.W_OK):
-        return
-    data = make_table(list(tokens))[32:]
-    own = path.with_suffix(f".{os.getpid()}")
-    try:
-        own.write_bytes(_TABLE_MAGIC + _stamp(source) + crc32(data).to_bytes(4, "little") + data)
+def write_table(path: Path, stamp: bytes, tokenizer: Any) -> None:
+    """Write the table of a tokenizer, if there is none yet, and if it counts as the tokenizer does.
+
+    It runs at the end of a process. Whatever fails, there is no table, and later processes load the tokenizer.
+    """
+    with suppress(Exception):
+        if not os.access(path.parent, os.W_OK) or read_table(path, stamp) is not None:
+            return
+        data = make_table([tokenizer.decode_token_bytes(rank) for rank in range(O200K_TOKENS)])
+        if WordTable(data).count(_SAMPLE) != len(tokenizer.encode_ordinary(_SAMPLE)):
+            return
+        own = path.with_suffix(f".{os.getpid()}")
+        own.write_bytes(_header(stamp, data) + data)
         own.replace(path)
-    except OSError:
-        own.unlink(missing_ok=True)
 
 
-def _stamp(source: str) -> bytes:
-    """Return 12 bytes that identify a version of a file: its size and its time."""
-    found = os.stat(source)
-    return found.st_size.to_bytes(6, "little") + (found.st_mtime_ns // 1_000 % (1 << 48)).to_bytes(6, "little")
+def _header(stamp: bytes, data: bytes) -> bytes:
+    return _TABLE_MAGIC + stamp + crc32(data).to_bytes(4, "little")
+
+
+def _stamp(module: Any) -> bytes:
+    """Return 12 bytes that identify the installed version of a package."""
+    found = os.stat(module.__file__)
+    version = (getattr(module, "__version__", ""), found.st_size, found.st_mtime_ns)
+    return blake2b(repr(version).encode(), digest_size=12).digest()

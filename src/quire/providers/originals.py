@@ -114,8 +114,10 @@ def read_message(value: object, place: str) -> Message:
         )
     if message.raw is not None:
         try:
-            restore_original(message)
+            original = restore_original(message)
         except (TypeError, ValueError, LookupError, RecursionError):
+            original = None
+        if not original or not isinstance(original, list if message.origin == "responses" else dict):
             wanted = "an original in the form that quire stores is needed"
             raise invalid_value(f"{place}.raw", message.raw, wanted) from None
     return message

@@ -271,7 +271,7 @@ class Windows:
                 texts = {one.key: summaries.get(one.key) for one in closing}
                 window = same or self._add(instance, saved, window_id, identity=identity, closing=texts, **options)
         finally:
-            if window is None or same is not None:  # no window has this instance
+            if window is None or same is not None:  # no window uses this instance
                 self._manager.run(Job(instance.require_app().closed))
         if same is not None:
             return self._reuse(same, window_id)
