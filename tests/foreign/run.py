@@ -93,7 +93,9 @@ def get_source(suite: Suite, folder: Path) -> Path:
             [sys.executable, "-m", "pip", "download", *options, f"{suite.package}=={suite.version}"], check=True
         )
     with tarfile.open(Path(given or folder) / f"{name}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter  # Python 3.11.4 or later
+        archive.extractall(folder)
     return folder / name
 
 
