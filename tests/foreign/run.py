@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from textwrap import wrap
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
@@ -135,11 +136,14 @@ def write_results(suite: Suite, found: dict[str, str], expected: dict[str, str])
     reasons: dict[str, int] = {}
     for reason in expected.values():
         reasons[reason] = reasons.get(reason, 0) + 1
+    about = (
+        f"`tests/foreign/run.py` runs tests of {suite.package} {suite.version} with `{suite.adapter}` in the place of "
+    )
+    about += f"the framework's class: {', '.join(f'`{test}`' for test in suite.tests)}."
     lines = [
         f"## The tests of {suite.package}",
         "",
-        f"`tests/foreign/run.py` runs tests of {suite.package} {suite.version} with `{suite.adapter}` in the place of",
-        f"the framework's class: {', '.join(f'`{test}`' for test in suite.tests)}.",
+        *wrap(about, width=128, break_long_words=False, break_on_hyphens=False),
         "",
         f"{count['passed']} tests pass, {count['failed']} fail, {count['skipped']} are skipped.",
     ]

@@ -1,7 +1,7 @@
 """Reader: queries on pages, segments and messages that work for every source of these records.
 
 `State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
-`FolderRows` and `PageCache` keep in memory what a state has read.
+`FolderRows` and `PageCache` keep in memory what a state has read. The ranks, which order siblings, are here too.
 """
 
 from bisect import bisect_left, bisect_right
