@@ -137,6 +137,20 @@ def test_a_result_that_is_stored_already_can_arrive_again_in_a_turn(library: Lib
         assert ctx.check() == []
 
 
+def test_a_repeated_result_has_no_id_of_its_own(library: Library) -> None:
+    """In a later turn with the same key, another message in its place is new."""
+    results = [{"role": "tool", "tool_call_id": "c", "content": "found"}] * 2
+    with library.open("talk") as ctx:
+        ctx.assistant("", [ToolCall("c", "look", "{}")])
+        with pytest.raises(ZeroDivisionError), ctx.turn("r1", keep=True):
+            assert ctx.add(results) == 1
+            raise ZeroDivisionError
+        with ctx.turn("r1"):
+            assert ctx.add([results[0], {"role": "user", "content": "Next"}]) == 2
+        assert texts(library) == ["", "found", "Next"]
+        assert ctx.check() == []
+
+
 def test_kept_entries_stay_and_the_same_key_resumes(library: Library) -> None:
     with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1", keep=True) as ctx:
         ctx.user("Hello")

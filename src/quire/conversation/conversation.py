@@ -492,10 +492,11 @@ def _receive_all(
             (sent, tools), answer = answer(plan.state, plan.next_message, message, view), None
         if tools is not None:
             plan.notes[SENT_TOOLS] = tools
+        new = plan.next_message
         number = arrivals.receive(plan, message)
         if sent is not None:
             plan.set_sent(number, sent)
-        if ids and number in plan.messages:  # a result that was stored before is not a new message
+        if ids and number >= new:  # a repeated result has the number of the first one, and keeps its id
             plan.set_id(number, ids[place])
     return plan.message_index(number)
 
