@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.exchanges import exchange_fields, exchange_header, exchange_name, has_given_name
+from quire.core.exchanges import exchange_fields, exchange_header, exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import GAPS, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
@@ -111,6 +111,8 @@ def set_prompt(plan: Plan, message: Message) -> int:
 
 def replace_message(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
     """Replace one of a page's messages on the same page; return the number of the new message."""
+    from quire.core.titles import has_given_name  # late: its patterns are slow to compile
+
     fresh = plan.add_message(page.key, message)
     numbers = tuple(fresh if old == number else old for old in page.header.numbers)
     fields = exchange_fields(plan, numbers)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from quire.conversation.arrivals import store_marked
 from quire.core.engine import Engine, Transaction
 from quire.core.entries import read_entries
-from quire.core.exchanges import exchange_fields, has_given_name
+from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, segment_number
@@ -217,6 +217,8 @@ def _restore_messages(plan: Plan, page: PageRecord, boundary: int, old: PageReco
     """Restore the messages of an exchange, without those that arrived from the boundary on."""
     if all(number < boundary for number in page.header.numbers):
         return page
+    from quire.core.titles import has_given_name  # late: its patterns are slow to compile
+
     then = old if isinstance(old, PageRecord) and old.header.numbers[0] < boundary else page
     fields = exchange_fields(plan, [number for number in then.header.numbers if number < boundary])
     if not has_given_name(page, plan.message(page.header.numbers[0]).message):

@@ -4,7 +4,6 @@ Missing ids are filled in. An item that cannot be read is kept as text.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from quire.core.records import PageRecord
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import take_time
 from quire.model.messages import Message, Provider
+from quire.model.text import SURROGATE
 from quire.providers import parse, parse_each
 
 if TYPE_CHECKING:  # imported when it is used
@@ -28,7 +28,6 @@ if TYPE_CHECKING:  # imported when it is used
 UNREADABLE = "unreadable"
 """The key in a message's `meta` for the reason why the original could not be read."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _CALL_ITEMS = ("function_call", "custom_tool_call")
 _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 
@@ -142,7 +141,7 @@ def _has(value: Mapping[str, Any], key: str) -> bool:
 def _clean(value: object) -> Any:
     """Return a copy of plain JSON values with lone surrogates replaced; other values are returned unchanged."""
     if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
+        return SURROGATE.sub("\ufffd", value)
     if isinstance(value, Mapping):
         return {_clean(key): _clean(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -153,7 +152,7 @@ def _clean(value: object) -> Any:
 def _has_surrogate(value: object) -> bool:
     """Return True if plain JSON values contain a lone surrogate."""
     if isinstance(value, str):
-        return _SURROGATE.search(value) is not None
+        return SURROGATE.search(value) is not None
     if isinstance(value, Mapping):
         return any(_has_surrogate(key) or _has_surrogate(inner) for key, inner in value.items())
     return isinstance(value, list | tuple) and any(map(_has_surrogate, value))

@@ -32,7 +32,7 @@ from quire.core.records import (
     mark_of,
     origins_of,
 )
-from quire.core.state import State
+from quire.core.state import FurtherChanges, State
 from quire.errors import (
     Busy,
     Conflict,
@@ -266,29 +266,21 @@ class Engine:
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        self.store(
-            entry,
-            head,
-            changes.writes,
-            mark,
-            plan.pages,
-            changes.folders,
-            changes.messages,
-            segments=plan.segments,
-            pins=changes.pins,
-            notes=plan.notes,
-            deferred=changes.deferred,
-            layouts=changes.layouts,
-            destroyed=plan.destroyed_messages,
-            moved=changes.moved,
+        further = FurtherChanges(
+            plan.segments,
+            changes.pins,
+            plan.notes,
+            changes.deferred,
+            changes.layouts,
+            plan.destroyed_messages,
+            changes.moved,
         )
+        self.store(entry, head, changes.writes, mark, plan.pages, changes.folders, changes.messages, further)
 
-    def store(
-        self, entry: EntryRecord, head: HeadRecord, writes: list[Write], mark: bytes, *applied: Any, **derived: Any
-    ) -> None:
+    def store(self, entry: EntryRecord, head: HeadRecord, writes: list[Write], mark: bytes, *applied: Any) -> None:
         """Commit an entry with its writes and the head, then apply it to the state.
 
-        `applied` and `derived` are the further arguments of `State.apply`.
+        `applied` are the further arguments of `State.apply`.
         """
         state = self.state
         seq = state.version + 1
@@ -297,7 +289,7 @@ class Engine:
         commit = Commit(state.version, seq, head_value, writes, state.head_value)
         self._write_and_verify(state.storage, state.context, seq, entry, state.storage.commit, commit)
         self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
-        state.apply(seq, head, head_value, *applied, **derived)
+        state.apply(seq, head, head_value, *applied)
         self._stale = False
         if not self.transactions:
             self._new_budget = 0

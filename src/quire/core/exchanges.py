@@ -3,7 +3,6 @@
 The name and the summary of a chapter must not keep the words of messages that leave the conversation.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from quire.core.plan import Plan
 from quire.core.records import Gone, Header, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
-from quire.model.text import clip_at_word, clip_clause, collapse_whitespace, make_title
+from quire.model.text import clip_at_word, collapse_whitespace
 
 FORMS: Final[Mapping[Role, Form]] = {
     "user": Form.USER,
@@ -22,9 +21,6 @@ FORMS: Final[Mapping[Role, Form]] = {
 """The form of an exchange by the role of its first message."""
 
 _NAME_BYTES = 32  # every fork copies the name of an exchange: a few words are enough
-_TITLE = 64
-_VALUE, _VALUES = 32, 2
-"""The longest argument of a call in a title, and the number of arguments."""
 _LONGEST_TURN = 64
 _REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
@@ -92,31 +88,6 @@ def exchange_name(message: Message) -> str:
     return words if is_short else (clip_at_word(words, most) or words[:most]) + "…"
 
 
-def exchange_title(message: Message) -> str:
-    """Return the name of a folded exchange. It is longer than `exchange_name` and says what the exchange is about."""
-    words = message.text.strip()
-    if words:
-        return collapse_whitespace(make_title(words, _TITLE)) or message.role
-    calls = (f"{call.name} {_first_values(call.arguments)}".strip() for call in message.tool_calls)
-    return clip_clause(collapse_whitespace(", ".join(calls)), _TITLE) or exchange_name(message)
-
-
-def has_given_name(page: PageRecord, message: Message) -> bool:
-    """Return whether the name of an exchange was given explicitly and not derived from its first message."""
-    return page.header.name not in (exchange_name(message), exchange_title(message))
-
-
-def _first_values(arguments: str) -> str:
-    """Return the first short texts and numbers of a call's arguments."""
-    try:
-        values = json.loads(arguments)
-    except (ValueError, RecursionError):
-        return ""
-    found = values.values() if isinstance(values, dict) else ()
-    short = [str(value) for value in found if isinstance(value, str | int | float) and 0 < len(str(value)) <= _VALUE]
-    return " ".join(short[:_VALUES])
-
-
 def _first_words(text: str) -> str:
     """Return the first words of a text, without line breaks and control characters."""
     most = 2 * _NAME_BYTES
@@ -130,10 +101,8 @@ def clear_stale_chapters(plan: Plan) -> None:
     A chapter gets the name of its first remaining page. It has no summary until the next fold. An empty chapter is
     removed.
     """
-    if plan.pages.keys() <= plan.new_keys:
-        return
-    changed = [(key, page) for key, page in plan.pages.items() if key not in plan.new_keys]
-    for page in [old for key, now in changed for old in _page_with_lost_messages(plan, key, now)]:
+    changed = ((key, now) for key, now in plan.pages.items() if key not in plan.new_keys)
+    for page in [old for key, now in changed if (old := _page_with_lost_messages(plan, key, now))]:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
             _clear_summary(plan, now, now.header.name)
@@ -167,14 +136,13 @@ def _last_turn(plan: Plan, line: PageRecord) -> list[PageRecord]:
     return turn
 
 
-def _page_with_lost_messages(plan: Plan, key: int, page: PageRecord | Gone) -> Iterator[PageRecord]:
-    """Yield the previous version of a page if this plan takes messages of it out of the conversation."""
+def _page_with_lost_messages(plan: Plan, key: int, page: PageRecord | Gone) -> PageRecord | None:
+    """Return the previous version of a page if this plan takes messages of it out of the conversation."""
     old = plan.stored_page(key)
     if not isinstance(old, PageRecord) or not old.header.numbers or old.is_cold:
-        return
+        return None
     left = set() if isinstance(page, Gone) or page.header.mark in _REMOVED else set(page.header.numbers)
-    if not left.issuperset(old.header.numbers):
-        yield old
+    return None if left.issuperset(old.header.numbers) else old
 
 
 def _chapters_above(plan: Plan, page: PageRecord) -> Iterator[PageRecord]:

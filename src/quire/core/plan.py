@@ -149,7 +149,8 @@ class Plan(Reader):
         return super().conversation() if self.segments else self.state.conversation()
 
     def page(self, key: int) -> PageRecord | Gone | None:
-        return self.pages.get(key) or self.stored_page(key)
+        found = self.pages.get(key)
+        return self.state.page(key) if found is None and key not in self.new_keys else found
 
     def stored_page(self, key: int) -> PageRecord | Gone | None:
         """Return the page as it was before this plan."""
@@ -314,18 +315,13 @@ class Plan(Reader):
             if getattr(header, field) != value:
                 if header.line_tokens:
                     fields = self._with_line_tokens(record, fields)
-                changed = PageRecord(record.key, record.parent, record.rank, self._stamp(header, fields))
-                return self._write(changed)
+                return self._change(record, record.parent, record.rank, fields)
         return record
 
     def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
         """Move a page to another place, optionally with other header fields."""
         self._last[parent] = max(rank, self._last.get(parent, b""))
-        moved = PageRecord(record.key, parent, rank, self._stamp(record.header, fields))
-        if record.header.pinned or moved.header.pinned:
-            return self._write(moved)
-        self._set(record.key, moved)
-        return moved
+        return self._change(record, parent, rank, fields)
 
     def place_home(self, record: PageRecord, **fields: Any) -> PageRecord:
         """Move a page back to its old place, or to the end of the root if its folder is gone."""
@@ -488,7 +484,16 @@ class Plan(Reader):
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 
+    def _change(self, record: PageRecord, parent: int | None, rank: bytes, fields: Mapping[str, Any]) -> PageRecord:
+        """Write a page with another place or other header fields."""
+        changed = PageRecord(record.key, parent, rank, self._stamp(record.header, fields))
+        if record.header.pinned or changed.header.pinned:
+            return self._write(changed)
+        self._set(record.key, changed)
+        return changed
+
     def _write(self, record: PageRecord) -> PageRecord:
+        """Write a page that may be pinned or unpinned now."""
         old = self.page(record.key)
         pinned = isinstance(old, PageRecord) and old.header.pinned
         if record.header.pinned is not pinned:

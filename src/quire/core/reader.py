@@ -144,7 +144,7 @@ class FolderRows:
 
     def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
         """Update the rows after a commit that changed `pages`. All children of a new folder are among these pages."""
-        if len(pages) == 1 and self._follow_last(version, next(iter(pages.values()))):  # the usual case
+        if len(pages) == 1 and self._follow_last(version, *pages.values(), moved=bool(folders)):  # the usual case
             return
         changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
         for page in pages.values():
@@ -157,17 +157,17 @@ class FolderRows:
                 left = (page for page in row if page.key not in pages)
                 self.keep(folder, sorted([*left, *found], key=slot_of))
 
-    def _follow_last(self, version: int, page: "PageRecord | Gone") -> bool:
+    def _follow_last(self, version: int, page: "PageRecord | Gone", *, moved: bool) -> bool:
         """Update the row of one changed page if the page is appended to the row or is its last page.
 
-        Return False if the rows need a full update. A new page of a folder without a row needs none.
+        Return False if the rows need a full update. A page that is new or stays in a folder without a row needs none.
         """
         if not isinstance(page, PageRecord) or page.parent is None or page.is_cold:
             return False
         is_new = page.header.born == version
         row = self._rows.get(page.parent)
         if row is None:
-            return is_new and not page.header.folder
+            return not page.header.folder if is_new else not moved
         if not row or slot_of(page) < slot_of(row[-1]):
             return False
         is_known = page.key == row[-1].key
@@ -403,20 +403,13 @@ class Reader:
 
     def ancestors(self, record: PageRecord) -> Iterator[PageRecord]:
         """Yield the folders above a page, nearest first. A cold page has none."""
-        above = self.parent_of(record)
-        steps = 0
-        while above is not None:
-            yield above
+        place, steps = record, 0
+        while place.parent is not None and place.header.lifecycle is not Lifecycle.COLD_ARCHIVED:
+            place = self.require_referenced(place.parent, place.key)
+            yield place
             steps += 1
             if steps > _DEEPEST:
                 raise self.damage_error(f"Page {self.index(record.key)!r} lies in its own subtree.")
-            above = self.parent_of(above)
-
-    def parent_of(self, record: PageRecord) -> PageRecord | None:
-        """Return the folder of a page; None for a root and for a cold page."""
-        if record.parent is None or record.header.lifecycle is Lifecycle.COLD_ARCHIVED:
-            return None
-        return self.require_referenced(record.parent, record.key)
 
     def effective_lifecycle(self, record: PageRecord) -> Lifecycle:
         """Return the page's lifecycle with that of its ancestors applied."""
@@ -431,8 +424,9 @@ class Reader:
 
     def cold_top(self, record: PageRecord) -> PageRecord | None:
         """Return the page whose archiving made this one cold: itself or an ancestor; None if it is not cold."""
-        *_, top = record, *self.ancestors(record)
-        return top if top.is_cold else None
+        if record.is_cold:
+            return record
+        return next((above for above in self.ancestors(record) if above.is_cold), None)
 
     def home_of(self, record: PageRecord) -> int:
         """Return the folder a cold page returns to: its old one if that is in the tree, else its segment's root."""

@@ -147,7 +147,9 @@ class PageRecord(Struct, frozen=True, gc=False):
     @property
     def group(self) -> int | None:
         """The storage group of this record."""
-        return self.parent if self.parent is None or not self.is_cold else self.parent | COLD_GROUP
+        if self.header.lifecycle is not Lifecycle.COLD_ARCHIVED or self.parent is None:
+            return self.parent
+        return self.parent | COLD_GROUP
 
 
 class SegmentRecord(Struct, frozen=True, array_like=True, gc=False):

@@ -7,7 +7,9 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from sys import getsizeof
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
+
+from msgspec import Struct
 
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
@@ -74,6 +76,21 @@ _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Replaces a purged message, because the numbers of other messages do not change."""
 _NONE: Mapping[int, Any] = MappingProxyType({})
+
+
+class FurtherChanges(Struct, frozen=True, gc=False):
+    """The parts of a commit that most commits do not have. `moved` is True if a stored page is in a new place."""
+
+    segments: Mapping[int, SegmentRecord] = _NONE
+    pins: Mapping[int, bool] = _NONE
+    notes: Mapping[int, NoteRecord] = _NONE
+    deferred: Mapping[int, DeferredChange | None] = _NONE
+    layouts: Mapping[int, LayoutRecord | None] = _NONE
+    destroyed: Collection[int] = ()
+    moved: bool = False
+
+
+NO_FURTHER_CHANGES: Final = FurtherChanges()
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
 
@@ -475,14 +492,7 @@ class State(Reader):
         pages: Mapping[int, PageRecord | Gone],
         folders: Mapping[int, Folder],
         messages: Mapping[int, tuple[MessageRecord, int]],
-        *,
-        segments: Mapping[int, SegmentRecord] = _NONE,
-        pins: Mapping[int, bool] = _NONE,
-        notes: Mapping[int, NoteRecord] = _NONE,
-        deferred: Mapping[int, DeferredChange | None] = _NONE,
-        layouts: Mapping[int, LayoutRecord | None] = _NONE,
-        destroyed: Collection[int] = (),
-        moved: bool = False,
+        further: FurtherChanges = NO_FURTHER_CHANGES,
     ) -> None:
         """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
         self.near = self.storage
@@ -496,27 +506,28 @@ class State(Reader):
             self.mark = mark_of(head)
         if len(self._numbers) < len(head.counters):
             self._numbers = {counter.segment: number for number, counter in enumerate(head.counters)}
-        if segments:
-            self._log[-1] = (version, (*pages, *[page_key(number, 0) for number in segments]))
-            self._segments.update(segments)
+        if further.segments:
+            self._log[-1] = (version, (*pages, *[page_key(number, 0) for number in further.segments]))
+            self._segments.update(further.segments)
             self._live = None
             self._conversation = -1
-        if notes and self._notes is not None:
-            self._notes.update((key, note) for key, note in notes.items() if key < CHECKPOINTS)
-        if deferred:
-            self._take_deferred(version, deferred)
-        if layouts:
-            kept = {**self.layouts(), **layouts}
+        if further.notes and self._notes is not None:
+            self._notes.update((key, note) for key, note in further.notes.items() if key < CHECKPOINTS)
+        if further.deferred:
+            self._take_deferred(version, further.deferred)
+        if further.layouts:
+            kept = {**self.layouts(), **further.layouts}
             self._layouts = {number: layout for number, layout in kept.items() if layout is not None}
         self._new_messages = messages
-        for number in destroyed:
+        for number in further.destroyed:
             self._bodies.drop(~number)
         self._take_pages(version, pages, folders)
-        if pins or moved:
+        if further.pins or further.moved:
             self._above_pins = None
-            self._waiting = _UNKNOWN if moved else self._waiting
+            self._waiting = _UNKNOWN if further.moved else self._waiting
             if self._pins is not None:
-                self._pins = (self._pins | pins.keys()) - {key for key, pinned in pins.items() if not pinned}
+                pinned = {key for key, is_pinned in further.pins.items() if is_pinned}
+                self._pins = (self._pins - further.pins.keys()) | pinned
 
     def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():

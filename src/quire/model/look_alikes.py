@@ -73,7 +73,7 @@ A search in the bytes is faster than a search with the large class `_OTHER_DIGIT
 """
 NO_DIGITS = bytes(sorted(set(range(256)) - OTHER_DIGITS.keys()))
 """All bytes that are not the first byte of such a digit."""
-_FAR = re.compile("[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e01-\u9fff\uac00-\ud7a3]+")
+_FAR = "[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e01-\u9fff\uac00-\ud7a3]+"
 """Letters that never look like Latin letters: kana, Chinese characters and Hangul."""
 _MOST_CACHED = 1 << 14
 _GAP = rf"(?:[^\w\s!-~]|[{_BLANK}])*"
@@ -108,6 +108,11 @@ def _is_unseen(sign: str) -> bool:
 @cache
 def _other_digits() -> re.Pattern[str]:
     return re.compile(_OTHER_DIGITS)
+
+
+@cache
+def _far_letters() -> re.Pattern[str]:
+    return re.compile(_FAR)
 
 
 def _plain_digits(text: str) -> str:
@@ -170,7 +175,7 @@ class Disguise:
         if self.near is not None and not self.near.search(text) and not self.near.search(_plain_digits(text)):
             return False
         if not text.isascii() and self._words.isascii():
-            text = _FAR.sub(" ", text)
+            text = _far_letters().sub(" ", text)
         return self._plain.search(plain_letters(text)) is not None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:

@@ -1,16 +1,15 @@
 """Text that can be stored: one-line fields, bodies and `meta`.
 
-Names and descriptions are one line, so that their text cannot start a new line in a view. The module also makes titles,
-and spellings of tool names and call ids that a provider does not accept. A spelling has the legal characters of the
-name and a digest of the name. It depends on nothing else: all processes make the same spelling for the same name, and
+Names and descriptions are one line, so that their text cannot start a new line in a view. The module also makes
+spellings of tool names and call ids that a provider does not accept. A spelling has the legal characters of the name
+and a digest of the name. It depends on nothing else: all processes make the same spelling for the same name, and
 different names have different spellings.
 """
 
 import json
 import re
-from hashlib import blake2b
 from math import isfinite
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -26,7 +25,7 @@ _LINE_ENDS = frozenset("\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 _DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
 _ESCAPED = {"b": " ", "f": " ", "n": "\n", "r": "\n", "t": "\t"}
 _WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
@@ -93,14 +92,14 @@ def unescape_json(text: str) -> str:
     if "\\" not in text:
         return text
     plain = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
-    if not _SURROGATE.search(plain):
+    if not SURROGATE.search(plain):
         return plain
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def is_unicode(text: str) -> bool:
     """Return whether a text has no lone surrogate."""
-    return text.isascii() or _SURROGATE.search(text) is None
+    return text.isascii() or SURROGATE.search(text) is None
 
 
 def check_text(value: object, field: str = "detail") -> str:
@@ -108,7 +107,7 @@ def check_text(value: object, field: str = "detail") -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"is {short_repr(value)} of type {type(value).__name__}; text is needed.", argument=field)
     if not value.isascii():
-        found = _SURROGATE.search(value)
+        found = SURROGATE.search(value)
         if found:
             place = f"{found.group()!r} at character {found.start()}"
             raise InvalidValue(f"contains the lone surrogate {place}; Unicode text is needed.", argument=field)
@@ -178,7 +177,7 @@ def _is_json(value: object, depth: int) -> bool:
         case None | bool():
             return True
         case str():
-            return value.isascii() or not _SURROGATE.search(value)
+            return value.isascii() or not SURROGATE.search(value)
         case int():
             return -(1 << 63) <= value < 1 << 64
         case float():
@@ -225,87 +224,7 @@ def is_spelled(text: str) -> bool:
 def _spell(text: str, length: int) -> str:
     if len(text) <= length and _LEGAL.fullmatch(text):
         return text
+    from hashlib import blake2b  # late: the import is slow and rarely needed
+
     digest = blake2b(text.encode(errors="surrogatepass"), digest_size=_DIGEST).hexdigest()
     return f"{_ILLEGAL.sub('_', text)[: length - len(digest) - 1]}_{digest}"
-
-
-_GREETINGS: Final = (
-    "hi|hello|hey|hi there|hello there|hey there|good (?:morning|afternoon|evening)|thanks|thank you|thanks a lot"
-    "|thank you (?:so|very) much|sure|yes|yeah|yep|no|ok|okay|great|perfect|alright|all right|well|of course|certainly"
-    "|absolutely|got it|understood|i see|no problem|sounds good|that sounds (?:good|great)|that works|sorry|i'm sorry"
-    "|oh|now|so|also|actually"
-)
-_GREETING = re.compile(rf"(?:{_GREETINGS})(?:\s*[!,.;:…—–-]+\s*|\s*\n+\s*)", re.IGNORECASE)
-_COURTESY = re.compile(
-    r"(?:thanks?|thank you) (?:for|so|very)\b|that(?:'s|’s| is) (?:unfortunate|fine|great|good|okay|perfect|too bad)\b"
-    r"|i (?:understand|appreciate)\b|no worries\b|here (?:are|is)\b|i(?: can|'ll| will) (?:help|assist)\b"
-    r"|you(?:'re|’re| are) welcome\b|i(?:'m|’m| am) glad\b|(?:谢谢|感谢|辛苦|不客气)",
-    re.IGNORECASE,
-)
-_CJK_GREETING = re.compile(r"(?:你好|您好|嗨|好的|好|谢谢(?:你|您)?|嗯|是的|可以|没问题)[，。！,!、…~～\s]+")
-_WISHES: Final = (
-    "i(?:'d| would) (?:also )?like (?:you )?to|i (?:also )?(?:want|need|wanted|needed) (?:you )?to|i have to"
-    "|i was (?:hoping|wondering if) (?:you could|i could|to)|i(?:'m| am) (?:looking|trying|hoping) to"
-    "|(?:can|could|would|will) you(?: please| kindly)?|(?:can|could|may) i(?: please)?|please|let's|let me"
-    "|help me(?: to)?"
-)
-_WISH = re.compile(rf"(?:{_WISHES})\s+(?=\S)", re.IGNORECASE)
-_CJK_WISH = re.compile(
-    r"(?:我(?:还)?(?:想要|想|要|需要|希望)|请问|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?|帮我|能不能|可不可以|能否)"
-)
-_SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?])\s+|[\r\n]+")
-_CLAUSE_END = re.compile(r"[,;:，；：、](?=\s|[^\x00-\x7f])|\s[-–—(]|\s(?:and|but|because|so|or|which|that)\s")
-_LIST_ITEM = re.compile(r"[-*#•>|]|\d{1,3}[.)]\s")
-_PLEASE = re.compile(r",? please[.!?]?$", re.IGNORECASE)
-_CLOSING: Final = ".,;:。，；："
-_CUT: Final = _CLOSING + "… ("
-_PATH = re.compile(r"(?<![:/\w])(?:[A-Za-z]:)?(?:[\\/][^\\/\s]+)+([\\/][^\\/\s]+)")
-_MIN_CLAUSE = 0.4
-"""A cut at the end of a clause keeps at least this share of the allowed characters."""
-_LONG_PATH = 32
-_SHORT_SENTENCE = 12
-_MAX_READ = 400
-
-
-def make_title(text: str, limit: int) -> str:
-    """Return the first words of a text that say what it is about, in at most `limit` characters.
-
-    If words are cut, the title ends with "…".
-    """
-    sentences = [sentence for piece in _SENTENCE_END.split(text[:_MAX_READ].strip()) if (sentence := piece.strip())]
-    prose = [sentence for sentence in sentences[:4] if not _LIST_ITEM.match(sentence)]
-    stripped = [title for sentence in prose if (title := _strip_lead(sentence))]
-    if not stripped:
-        return clip_clause(" ".join((sentences[0] if sentences else text[:_MAX_READ]).split()), limit)
-    title = stripped.pop(0)
-    while stripped and len(title) < _SHORT_SENTENCE and title.isascii():
-        title = f"{title} {stripped.pop(0)}"
-    title = _PATH.sub(_shorten_path, _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING))
-    return clip_clause(title, limit)
-
-
-def clip_clause(text: str, limit: int) -> str:
-    """Return the text in at most `limit` characters, cut at the end of a clause or a word and marked with "…"."""
-    if len(text) <= limit:
-        return text
-    ends = [match.start() for match in _CLAUSE_END.finditer(text, 0, limit - 1)]
-    if ends and ends[-1] >= limit * _MIN_CLAUSE:
-        return text[: ends[-1]].rstrip(_CUT) + "…"
-    return (clip_at_word(text, limit - 1) or text[: limit - 1]).rstrip(_CUT) + "…"
-
-
-def _strip_lead(sentence: str) -> str:
-    """Return a sentence without greetings and without words such as "I would like to"."""
-    rest = sentence + "\n"  # a greeting may be a sentence of its own
-    while found := _GREETING.match(rest) or _CJK_GREETING.match(rest):
-        rest = rest[found.end() :]
-    rest = "" if _COURTESY.match(rest) else rest.strip()
-    wish = _WISH.match(rest) or _CJK_WISH.match(rest)
-    if wish is not None and len(rest) - wish.end() >= _SHORT_SENTENCE // 2:
-        rest = rest[wish.end() :].lstrip("，, ")
-    return rest[:1].upper() + rest[1:] if rest[:1].islower() and rest.split(" ", 1)[0].isalpha() else rest
-
-
-def _shorten_path(path: re.Match[str]) -> str:
-    """Return a long path by its last name."""
-    return f"…{path[1]}" if len(path[0]) > _LONG_PATH else path[0]

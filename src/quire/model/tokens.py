@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from hashlib import blake2b
 from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -21,13 +20,13 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from quire.errors import InvalidValue, short_repr
+from quire.model.text import SURROGATE
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _PIECE = 1 << 18
 """The most characters that are encoded at once."""
 _REPEATED = range(512, 16_385)
 """Counts of texts with these lengths are cached: a service gives each new context the same prompt."""
-_SEAM = re.compile(r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))")
+_SEAM = r"(?s:.*)(?:[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])|[\u4e00-\u9fff](?=[，。、；：？！]))"
 """Matches up to the last place that is always a token boundary: between a letter or digit and a space or punctuation
 mark (but not an apostrophe, which can belong to the word), or between a Chinese character and a punctuation mark. The
 patterns of the vocabularies separate letters, digits and other characters and never look back."""
@@ -98,7 +97,7 @@ class VocabularyCounter:
                 return _count_repeated(self._count, text)
             return self._count(text)
         except UnicodeEncodeError:
-            return self._count(_SURROGATE.sub("\ufffd", text))
+            return self._count(SURROGATE.sub("\ufffd", text))
 
     def _first(self, text: str) -> int:
         self._load_once()
@@ -121,7 +120,7 @@ def _pieces(text: str) -> Iterator[str]:
     start = 0
     while start < len(text):
         end = start + _PIECE
-        found = _SEAM.match(text, start, end + 1) if end < len(text) else None
+        found = re.compile(_SEAM).match(text, start, end + 1) if end < len(text) else None
         if found is not None:
             end = found.end()
         yield text[start:end]
@@ -317,5 +316,5 @@ def _header(stamp: bytes, data: bytes) -> bytes:
 def _stamp(module: Any) -> bytes:
     """Return 12 bytes that identify the installed version of a package."""
     found = os.stat(module.__file__)
-    version = (getattr(module, "__version__", ""), found.st_size, found.st_mtime_ns)
-    return blake2b(repr(version).encode(), digest_size=12).digest()
+    version = (getattr(module, "__version__", ""), found.st_size)
+    return crc32(repr(version).encode()).to_bytes(4) + (found.st_mtime_ns & (1 << 64) - 1).to_bytes(8)

@@ -14,8 +14,8 @@ from quire.model.pages import Form, Mark
 from quire.model.text import MAX_DESCRIPTION, check_one_line, collapse_whitespace
 from quire.system.rules import check_unpinned
 
-_SENTENCE = re.compile(r"(?<=[。！？!?])|(?<=[.;:])\s")
-_FACT = re.compile(
+_SENTENCE = r"(?<=[。！？!?])|(?<=[.;:])\s"
+_FACT = (
     r"https?://[^\s<>\"')\]]+"  # addresses
     r"|(?<![\w.~/-])(?:[\w.~-]{0,80}/){2,40}[\w.-]{1,80}"  # paths
     r"|\b[A-Za-z_]\w{0,80}(?:Error|Exception)\b"  # names of errors
@@ -54,7 +54,7 @@ def _line(message: Message, length: int) -> str:
 def _first_sentences(text: str, length: int) -> str:
     """Return as many whole sentences from the start as fit `length` characters, or the start of the first."""
     start = ""
-    for sentence in _SENTENCE.split(text):
+    for sentence in re.split(_SENTENCE, text):
         if start and len(start) + len(sentence) + 1 > length:
             break
         start = f"{start} {sentence}".strip() if start and start[-1] not in "。！？" else start + sentence
@@ -67,7 +67,7 @@ def _facts(messages: Sequence[Message], known: str) -> list[str]:
     """Return names, numbers and addresses that are not in `known`, each once, in order."""
     found: dict[str, None] = {}
     for message in messages:
-        for match in _FACT.finditer(message.text[:20_000]):
+        for match in re.finditer(_FACT, message.text[:20_000]):
             if match.group() not in known:
                 found.setdefault(match.group())
     return list(found)[:60]

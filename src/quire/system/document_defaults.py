@@ -12,8 +12,8 @@ from typing import Any
 
 from quire.model.pages import Lifecycle, Permission, SegmentType, format_index, parse_index
 
-_PROMPT = re.compile(r"\bsys(tem)?\b|prompt|instruction|系统|提示", re.IGNORECASE)
-_CONVERSATION = re.compile(r"\bu(se)?r\b|conversation|dialog|chat|message|对话|会话|用户", re.IGNORECASE)
+_PROMPT = r"(?i)\bsys(tem)?\b|prompt|instruction|系统|提示"
+_CONVERSATION = r"(?i)\bu(se)?r\b|conversation|dialog|chat|message|对话|会话|用户"
 
 
 def complete_document(root: dict[str, Any]) -> None:
@@ -53,9 +53,9 @@ def _fill_types(segments: list[dict[str, Any]], pages: dict[str, dict[str, Any]]
     return prompts
 
 
-def _is_named(form: dict[str, Any], pattern: re.Pattern[str]) -> bool:
+def _is_named(form: dict[str, Any], pattern: str) -> bool:
     names = (form.get(key) for key in ("id", "name", "description"))
-    return any(isinstance(name, str) and pattern.search(name) for name in names)
+    return any(isinstance(name, str) and re.search(pattern, name) for name in names)
 
 
 def _fill_parents(pages: dict[str, dict[str, Any]]) -> None:

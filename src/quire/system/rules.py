@@ -20,15 +20,21 @@ Choice = TypeVar("Choice", bound=IntEnum)
 
 def require_attached(reader: Reader, index: object, doing: str) -> PageRecord:
     """Return the page if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
+    return attached_with_lifecycle(reader, index, doing)[0]
+
+
+def attached_with_lifecycle(reader: Reader, index: object, doing: str) -> tuple[PageRecord, Lifecycle]:
+    """Do the same as `require_attached`; return the effective lifecycle of the page too."""
     record = reader.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked_error(reader, record, doing)
-    if reader.cold_top(record) is not None:
+    lifecycle = reader.effective_lifecycle(record)
+    if lifecycle is Lifecycle.COLD_ARCHIVED:
         raise InvalidOperation(
             f"Cannot {doing} {index!r}: it is in the cold archive.",
             Hint("recall", str(index), purpose="to bring it back"),
         )
-    return record
+    return record, lifecycle
 
 
 def marked_error(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.core.exchanges import exchange_title, has_given_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, initial_ranks
 from quire.core.records import Header, PageRecord, page_line, segment_number
+from quire.core.titles import exchange_title, has_given_name
 from quire.model.messages import Message
 from quire.model.pages import Form, Visibility
 from quire.model.text import MAX_DESCRIPTION

@@ -12,14 +12,14 @@ since keeps its summary.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeGuard
 
-from quire.core.exchanges import exchange_title
 from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import Gone, PageRecord, page_line
 from quire.core.summary_board import SummaryRecord, page_digest
+from quire.core.titles import clip_clause, exchange_title, make_title
 from quire.model.messages import Message, quote_messages
 from quire.model.pages import Visibility
-from quire.model.text import MAX_DESCRIPTION, clip_at_word, clip_clause, collapse_whitespace, indent_lines, make_title
+from quire.model.text import MAX_DESCRIPTION, clip_at_word, collapse_whitespace, indent_lines
 from quire.view.fold.facts import FactCheck, check_facts, extract_constraints, extract_facts, is_distinctive, occurs_in
 from quire.view.parts import FactAccount
 
