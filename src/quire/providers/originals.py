@@ -46,6 +46,7 @@ class _Keeper:
 
     def __init__(self, message: Message) -> None:
         self._known = {text: path for path, text in _texts(message) if len(text) >= _WORTH_A_NOTE}
+        self._has_objects = any(text[0] == "{" for text in self._known)
         self._texts: list[tuple[Path, Path]] = []
         self._values: list[tuple[Path, Path]] = []
 
@@ -62,7 +63,7 @@ class _Keeper:
             return [self._hollow(inner, (*path, n)) for n, inner in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        if self._known and 0 < len(path) <= _DEPTH and (text := dumps(value)) in self._known:
+        if self._has_objects and 0 < len(path) <= _DEPTH and (text := dumps(value)) in self._known:
             self._values.append((path, self._known[text]))
             return None
         return {key: self._hollow(inner, (*path, key)) for key, inner in value.items()}

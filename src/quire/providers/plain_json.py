@@ -26,9 +26,12 @@ _NULL_HAS_MEANING = frozenset({"code", "outputs", "result"})  # required by the 
 _INSIDE = frozenset({"choices", "content", "function", "message", "output", "tool_calls"})
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def dumps(value: object) -> str:
     """Return the value as compact JSON text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encoder.encode(value)
 
 
 def invalid_value(place: str, value: object, wanted: str) -> InvalidValue:

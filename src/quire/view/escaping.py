@@ -128,8 +128,7 @@ class Escaping:
 
     def has_key(self, text: str) -> bool:
         """Return whether the key may occur in a text, in any form that a reader takes for it."""
-        near = self._key.near
-        if near is not None and not near.search(text):
+        if not self._key.may_have_number(text):
             if text.isascii():
                 return False
             data = text.encode("utf-8", "surrogatepass")
