@@ -209,10 +209,11 @@ def test_a_plain_message_needs_no_look_at_its_characters() -> None:
     """The usual text is decided by a search for the number of the key."""
     escaping = Escaping(KEY)
     texts = ["Where is my order 418?\n" * 50, "七号锅炉的密码是多少？" * 50, "Wo ist meine Bestellung — für Köln?" * 50]
-    modules = set()
+    calls = set()
 
     def record(frame: FrameType, event: str, _: Any) -> None:
-        modules.add(frame.f_globals.get("__name__", ""))
+        if frame.f_globals.get("__name__") == "quire.model.look_alikes":
+            calls.add(frame.f_code.co_name)
 
     for text in texts:
         escaping.escape_key(text)  # compiles the patterns
@@ -222,4 +223,4 @@ def test_a_plain_message_needs_no_look_at_its_characters() -> None:
     finally:
         sys.setprofile(None)
     assert all(new is old for new, old in zip(shown, texts, strict=True))
-    assert "quire.model.look_alikes" not in modules
+    assert calls <= {"may_have_number", "<genexpr>"}  # the one search, and nothing that reads single characters

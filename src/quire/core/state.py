@@ -212,7 +212,7 @@ class State(Reader):
         row: list[PageRecord] = []
         for record in self.near.members(self.context, PAGE, group, after=after, reverse=reverse):
             count += 1
-            page = self._decode_page(record)
+            page = self._pages.recent.get(record.key) or self._decode_page(record)
             if isinstance(page, PageRecord):
                 if count <= LONGEST_ROW:
                     row.append(page)
