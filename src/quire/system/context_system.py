@@ -25,7 +25,6 @@ from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check, check_whole
 from quire.system.journal import Entry, export, history
-from quire.system.json_form import marshal, unmarshal
 from quire.system.rules import check_bool, check_whole_number
 from quire.system.tree import find_folder, list_children, to_page, to_segment, to_text
 from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
@@ -530,10 +529,14 @@ class ContextSystem:
 
     def marshal(self) -> bytes:
         """Return the whole context as JSON in the form of the design documents."""
+        from quire.system.json_form import marshal  # imported late: few programs need it
+
         return self._engine.read(marshal)
 
     def unmarshal(self, data: bytes | str) -> None:
         """Replace the whole context by a JSON document in one undoable commit. `InvalidValue` names a bad field."""
+        from quire.system.json_form import unmarshal  # imported late: few programs need it
+
         self._engine.run(self.actor, "unmarshal", unmarshal, data)
 
     def save(self, path: str | PathLike[str]) -> None:
