@@ -138,7 +138,7 @@ def test_a_result_that_is_stored_already_can_arrive_again_in_a_turn(library: Lib
 
 
 def test_a_repeated_result_has_no_id_of_its_own(library: Library) -> None:
-    """In a later turn with the same key, another message in its place is new."""
+    """A later turn with the same key adds a different message at that place."""
     results = [{"role": "tool", "tool_call_id": "c", "content": "found"}] * 2
     with library.open("talk") as ctx:
         ctx.assistant("", [ToolCall("c", "look", "{}")])

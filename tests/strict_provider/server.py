@@ -188,7 +188,11 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
-        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = int(self.headers.get("Content-Length", 0))
+        data = self.rfile.read(length)
+        if len(data) < length:  # the client was killed
+            self.close_connection = True
+            return
         path = self.path.partition("?")[0]
         if path not in _PATHS:
             self._refuse(404, f"Not found: {path}", data)

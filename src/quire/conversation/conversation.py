@@ -496,7 +496,7 @@ def _receive_all(
         number = arrivals.receive(plan, message)
         if sent is not None:
             plan.set_sent(number, sent)
-        if ids and number >= new:  # a repeated result has the number of the first one, and keeps its id
+        if ids and number >= new:  # a repeated result has the number of the first one and gets no id
             plan.set_id(number, ids[place])
     return plan.message_index(number)
 

@@ -98,7 +98,7 @@ class Changes:
     def head(self, context: str, identity: bytes, *, budget: int, fold_budget: int, turn: int = 0) -> HeadRecord:
         """Return the head of the context after these changes. This upgrades the context to the current format."""
         plan, old = self._plan, self._state.head
-        return HeadRecord(  # positional: by name it takes six times as long
+        return HeadRecord(  # positional: by name it takes several times as long
             FORMAT,
             plan.created or old.created or plan.now,
             plan.now,

@@ -144,8 +144,10 @@ class FolderRows:
 
     def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
         """Update the rows after a commit that changed `pages`. All children of a new folder are among these pages."""
-        if len(pages) == 1 and self._follow_last(version, *pages.values(), moved=bool(folders)):  # the usual case
-            return
+        if len(pages) == 1:  # the usual case
+            (page,) = pages.values()
+            if self._follow_last(version, page, moved=bool(folders)):
+                return
         changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
         for page in pages.values():
             if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
@@ -160,7 +162,8 @@ class FolderRows:
     def _follow_last(self, version: int, page: "PageRecord | Gone", *, moved: bool) -> bool:
         """Update the row of one changed page if the page is appended to the row or is its last page.
 
-        Return False if the rows need a full update. A page that is new or stays in a folder without a row needs none.
+        Return False if the rows need a full update. If the folder has no row, a page that did not move needs no
+        update, and neither does a new page that is not a folder.
         """
         if not isinstance(page, PageRecord) or page.parent is None or page.is_cold:
             return False

@@ -76,6 +76,7 @@ _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Replaces a purged message, because the numbers of other messages do not change."""
 _NONE: Mapping[int, Any] = MappingProxyType({})
+_MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
 
 class FurtherChanges(Struct, frozen=True, gc=False):
@@ -91,7 +92,6 @@ class FurtherChanges(Struct, frozen=True, gc=False):
 
 
 NO_FURTHER_CHANGES: Final = FurtherChanges()
-_MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
 
 
 class State(Reader):
@@ -212,7 +212,7 @@ class State(Reader):
         row: list[PageRecord] = []
         for record in self.near.members(self.context, PAGE, group, after=after, reverse=reverse):
             count += 1
-            page = self._pages.recent.get(record.key) or self._decode_page(record)
+            page = self._decode_page(record)
             if isinstance(page, PageRecord):
                 if count <= LONGEST_ROW:
                     row.append(page)

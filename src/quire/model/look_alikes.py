@@ -77,7 +77,8 @@ _FAR = "[\u3041-\u3096\u30a1-\u30fa\u3400-\u4dbf\u4e01-\u9fff\uac00-\ud7a3]+"
 """Letters that never look like Latin letters: kana, Chinese characters and Hangul."""
 _MOST_CACHED = 1 << 14
 _GAP = r"[^\s!-~]*"
-"""Invisible characters and all others that are neither ASCII nor blank: a simple class is compiled quickly."""
+"""Every character except whitespace and visible ASCII. A simple class compiles quickly."""
+_DIGITS_LIKE_LETTERS = "01"
 _BETWEEN = r"[\W_]{0,8}"
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -140,6 +141,14 @@ def _plain_form(sign: str) -> str:
     return (named[1] or named[2]).lower() if named else sign.casefold()
 
 
+def _forms_of_digit(digit: str) -> str:
+    """Return a pattern for a digit. For 0 and 1 it finds letters in ASCII that look alike, and every other letter."""
+    if digit not in _DIGITS_LIKE_LETTERS:
+        return digit
+    signs = (chr(code) for code in range(33, 127) if plain_letters(chr(code)) == plain_letters(digit))
+    return f"[{re.escape(''.join(signs))}\x80-\U0010ffff]"
+
+
 _LETTERS = {sign: letter for letter, signs in _ALIKE.items() for sign in signs}
 _PLAIN = _PlainSigns()
 _ASCII = "".join(_LETTERS.get(chr(code).lower(), chr(code).lower()) for code in range(128)).encode() + bytes(128)
@@ -159,19 +168,24 @@ class Disguise:
     def __init__(self, words: str) -> None:
         found = _WORDS.findall(words)
         last = found[-1] if found else ""
-        self.number = last if last.isascii() and last.isdigit() else ""
-        """The number at the end of the words, or "". A text without this number does not contain the words."""
+        self._number = last if last.isascii() and last.isdigit() else ""
         self._words = words
 
     @cached_property
     def _near(self) -> re.Pattern[str]:
-        return re.compile(_GAP.join(self.number))
+        """Finds the number, also with invisible characters in it, or with letters that look like a 0 or 1."""
+        return re.compile(_GAP.join(map(_forms_of_digit, self._number)))
 
     def may_have_number(self, text: str) -> bool:
-        """Return False if the number does not occur in a text, not even with invisible characters in it."""
-        if self.number in text:
+        """Return False if the number at the end of the words does not occur in a text, in any form with plain digits.
+
+        A text without this number does not contain the words. The caller looks for the digits of other scripts.
+        """
+        if self._number in text:
             return True
-        return all(digit in text for digit in self.number) and self._near.search(text) is not None
+        if any(digit not in text for digit in self._number if digit not in _DIGITS_LIKE_LETTERS):
+            return False
+        return self._near.search(text) is not None
 
     @cached_property
     def _plain(self) -> re.Pattern[str]:

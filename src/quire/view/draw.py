@@ -207,8 +207,7 @@ class PartBuilder:
         text = message.content
         if not isinstance(text, str) or message.name or message.tool_call_id or message.tool_calls or message.raw:
             return False
-        is_plain = text.isascii() and text.isprintable() and self.escaping.number not in text
-        return is_plain or not self.escaping.has_key(text)
+        return not self.escaping.has_key(text)
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)

@@ -30,8 +30,6 @@ class Escaping:
 
     def __init__(self, key: str) -> None:
         self._key = Disguise(key)
-        self.number = self._key.number
-        """The number in the key. An ASCII text without this number cannot contain the key."""
 
     def escape_key(self, text: str) -> str:
         """Return the text with every occurrence of the key broken up."""
