@@ -58,6 +58,19 @@ def test_letters_in_place_of_the_digits_of_a_key(number: str) -> None:
     assert "a·mber fox" in str(ctx.render().messages[-1].content)
 
 
+@pytest.mark.parametrize("number", ["107", "170", "417", "110", "253"])
+def test_the_search_for_a_key_takes_linear_time(number: str) -> None:
+    """With a pattern that goes back over the characters before a digit, one of these texts would take hours."""
+    escaping = Escaping(f"amber fox-{number}")
+    for text in (
+        "琥" * 100_000 + " 2 3 4 5 7",
+        "4琥" * 50_000 + " 7",
+        "l" * 100_000 + "琥 4 7 2 5 3",
+        "4" * 100_000 + " 7琥",
+    ):
+        assert escaping.escape_key(text) is text
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -7,6 +7,7 @@ A word can be written with letters of other scripts, full-width or circled forms
 import re
 from collections.abc import Iterator
 from functools import cache, cached_property, lru_cache
+from itertools import groupby
 
 _ALIKE = {
     "a": "аАαΑɑᎪ",
@@ -79,6 +80,8 @@ _MOST_CACHED = 1 << 14
 _GAP = r"[^\s!-~]*"
 """Every character except whitespace and visible ASCII. A simple class compiles quickly."""
 _DIGITS_LIKE_LETTERS = "01"
+_LIKE_LETTERS = r"[01iIlL|oO\x00-\x08\x0e-\x1b\x7f-\U0010ffff]"
+"""Forms of 0 and 1, signs that can be between them, and every character that is not ASCII."""
 _BETWEEN = r"[\W_]{0,8}"
 _WORDS = re.compile(r"[^\W_]+")
 
@@ -141,14 +144,6 @@ def _plain_form(sign: str) -> str:
     return (named[1] or named[2]).lower() if named else sign.casefold()
 
 
-def _forms_of_digit(digit: str) -> str:
-    """Return a pattern for a digit. For 0 and 1 it finds letters in ASCII that look alike, and every other letter."""
-    if digit not in _DIGITS_LIKE_LETTERS:
-        return digit
-    signs = (chr(code) for code in range(33, 127) if plain_letters(chr(code)) == plain_letters(digit))
-    return f"[{re.escape(''.join(signs))}\x80-\U0010ffff]"
-
-
 _LETTERS = {sign: letter for letter, signs in _ALIKE.items() for sign in signs}
 _PLAIN = _PlainSigns()
 _ASCII = "".join(_LETTERS.get(chr(code).lower(), chr(code).lower()) for code in range(128)).encode() + bytes(128)
@@ -173,8 +168,16 @@ class Disguise:
 
     @cached_property
     def _near(self) -> re.Pattern[str]:
-        """Finds the number, also with invisible characters in it, or with letters that look like a 0 or 1."""
-        return re.compile(_GAP.join(map(_forms_of_digit, self._number)))
+        """Finds the number, also with invisible characters in it, or with letters that look like a 0 or 1.
+
+        It may also find other text. No two parts of it that repeat match the same characters, so its time is linear.
+        """
+        runs = [(wild, "".join(run)) for wild, run in groupby(self._number, _DIGITS_LIKE_LETTERS.__contains__)]
+        pattern = ""
+        for place, (wild, run) in enumerate(runs):
+            more = "," if 0 < place < len(runs) - 1 else ""
+            pattern += f"{_LIKE_LETTERS}{{{len(run)}{more}}}" if wild else _GAP.join(run)
+        return re.compile(pattern)
 
     def may_have_number(self, text: str) -> bool:
         """Return False if the number at the end of the words does not occur in a text, in any form with plain digits.
