@@ -7,11 +7,15 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+VERSIONS = {"anthropic": "2.10.0", "openai": "3.51.0"}
+"""The versions of the SDKs with exactly these fields. A newer version may have more."""
 ANTHROPIC_REQUEST = _names(
     "cache_control container diagnostics inference_geo max_tokens messages metadata model output_config service_tier "
     "speed stop_sequences stream system thinking tool_choice tools user_profile_id temperature top_k top_p"
 )
-ANTHROPIC_BETA = _names("compaction context_management fallback_credit_token fallbacks mcp_servers thread")
+ANTHROPIC_BETA = _names(
+    "billing_policy compaction context_management fallback_credit_token fallbacks mcp_servers thread"
+)
 """Fields of a request with a beta header."""
 TURN_CONTROL = "per-turn-control-2026-07-01"
 """The beta in which a system message has `output_config`. Claude Code sends it."""

@@ -164,13 +164,16 @@ class Disguise:
         found = _WORDS.findall(words)
         last = found[-1] if found else ""
         self._number = last if last.isascii() and last.isdigit() else ""
+        self.sure_digits = [digit for digit in self._number if digit not in _DIGITS_LIKE_LETTERS]
+        """Digits of the number at the end of the words. An ASCII text without one of them does not have the words."""
         self._words = words
 
     @cached_property
-    def _near(self) -> re.Pattern[str]:
+    def near(self) -> re.Pattern[str]:
         """Finds the number, also with invisible characters in it, or with letters that look like a 0 or 1.
 
-        It may also find other text. No two parts of it that repeat match the same characters, so its time is linear.
+        It may also find other text. It does not find the digits of other scripts. No two parts of it that repeat match
+        the same characters, so its time is linear.
         """
         runs = [(wild, "".join(run)) for wild, run in groupby(self._number, _DIGITS_LIKE_LETTERS.__contains__)]
         pattern = ""
@@ -178,17 +181,6 @@ class Disguise:
             more = "," if 0 < place < len(runs) - 1 else ""
             pattern += f"{_LIKE_LETTERS}{{{len(run)}{more}}}" if wild else _GAP.join(run)
         return re.compile(pattern)
-
-    def may_have_number(self, text: str) -> bool:
-        """Return False if the number at the end of the words does not occur in a text, in any form with plain digits.
-
-        A text without this number does not contain the words. The caller looks for the digits of other scripts.
-        """
-        if self._number in text:
-            return True
-        if any(digit not in text for digit in self._number if digit not in _DIGITS_LIKE_LETTERS):
-            return False
-        return self._near.search(text) is not None
 
     @cached_property
     def _plain(self) -> re.Pattern[str]:
@@ -198,7 +190,7 @@ class Disguise:
 
     def is_in(self, text: str) -> bool:
         """Return whether the words occur in a text."""
-        if not self.may_have_number(text) and not self.may_have_number(_plain_digits(text)):
+        if not self.near.search(text) and not self.near.search(_plain_digits(text)):
             return False
         if not text.isascii() and self._words.isascii():
             text = _far_letters().sub(" ", text)

@@ -207,7 +207,8 @@ class PartBuilder:
         text = message.content
         if not isinstance(text, str) or message.name or message.tool_call_id or message.tool_calls or message.raw:
             return False
-        return not self.escaping.has_key(text)
+        is_clear = text.isascii() and any(digit not in text for digit in self.escaping.sure_digits)
+        return is_clear or not self.escaping.has_key(text)
 
     def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
         text = block_head(self.key, FOLDED)

@@ -30,6 +30,8 @@ class Escaping:
 
     def __init__(self, key: str) -> None:
         self._key = Disguise(key)
+        self.sure_digits = self._key.sure_digits
+        """Digits of the key. An ASCII text without one of them does not have the key."""
 
     def escape_key(self, text: str) -> str:
         """Return the text with every occurrence of the key broken up."""
@@ -126,7 +128,7 @@ class Escaping:
 
     def has_key(self, text: str) -> bool:
         """Return whether the key may occur in a text, in any form that a reader takes for it."""
-        if not self._key.may_have_number(text):
+        if any(digit not in text for digit in self.sure_digits) or not self._key.near.search(text):
             if text.isascii():
                 return False
             data = text.encode("utf-8", "surrogatepass")
