@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
+from quire.core.loading import FurtherChanges
 from quire.core.plan import Plan
 from quire.core.records import (
     BATCHES,
@@ -32,7 +33,7 @@ from quire.core.records import (
     mark_of,
     origins_of,
 )
-from quire.core.state import FurtherChanges, State
+from quire.core.state import State
 from quire.errors import (
     Busy,
     Conflict,

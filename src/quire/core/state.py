@@ -4,16 +4,13 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
-from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast
-
-from msgspec import Struct
+from typing import Any, TypeVar, cast
 
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
-from quire.core.loading import load_context
+from quire.core.loading import NO_FURTHER_CHANGES, FurtherChanges, load_context
 from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, PageCache, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
@@ -75,23 +72,7 @@ _LOG_LENGTH = 256
 _MIN_SCAN = 3
 _PURGED_MESSAGE = MessageRecord(MAX_KEY, 0, Message(role="system", content="[purged]"))
 """Replaces a purged message, because the numbers of other messages do not change."""
-_NONE: Mapping[int, Any] = MappingProxyType({})
 _MESSAGE_OVERHEAD = 600  # the rough size of a decoded message without its texts
-
-
-class FurtherChanges(Struct, frozen=True, gc=False):
-    """The parts of a commit that most commits do not have. `moved` is True if a stored page is in a new place."""
-
-    segments: Mapping[int, SegmentRecord] = _NONE
-    pins: Mapping[int, bool] = _NONE
-    notes: Mapping[int, NoteRecord] = _NONE
-    deferred: Mapping[int, DeferredChange | None] = _NONE
-    layouts: Mapping[int, LayoutRecord | None] = _NONE
-    destroyed: Collection[int] = ()
-    moved: bool = False
-
-
-NO_FURTHER_CHANGES: Final = FurtherChanges()
 
 
 class State(Reader):

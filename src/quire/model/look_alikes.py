@@ -172,8 +172,8 @@ class Disguise:
     def near(self) -> re.Pattern[str]:
         """Finds the number, also with invisible characters in it, or with letters that look like a 0 or 1.
 
-        It may also find other text. It does not find the digits of other scripts. No two parts of it that repeat match
-        the same characters, so its time is linear.
+        It may also find other text. It does not find the digits of other scripts. Its repeated parts never match the
+        same characters, so its time is linear.
         """
         runs = [(wild, "".join(run)) for wild, run in groupby(self._number, _DIGITS_LIKE_LETTERS.__contains__)]
         pattern = ""
