@@ -1,5 +1,6 @@
 """The number of modules that one call crosses: the walk of a message in and out stays short enough to follow."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -9,10 +10,15 @@ import quire
 
 MAX_MESSAGE = 25
 """The most modules from `ctx.add` to `view.openai()`."""
+KEY = "shore rice-485"
+"""A key that does not resemble the texts: the search for a resemblance has two modules of its own."""
 
 
 def crossed(call: Callable[[], object]) -> set[str]:
-    """Return the modules of quire that run code during a call."""
+    """Return the modules of quire that run code during a call.
+
+    The collector of cycles is off during the call: it would run finalizers of objects that earlier tests left.
+    """
     modules: set[str] = set()
 
     def record(frame: FrameType, event: str, _: Any) -> None:
@@ -20,16 +26,19 @@ def crossed(call: Callable[[], object]) -> set[str]:
         if event == "call" and (name == "quire" or name.startswith("quire.")):
             modules.add(name)
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(record)
     try:
         call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return modules
 
 
 def test_a_message_in_and_out_crosses_few_modules() -> None:
-    ctx = quire.open("memory:", budget=2_000)
+    ctx = quire.open("memory:", budget=2_000, key=KEY)
     ctx.system("You are a careful travel agent.")
     for number in range(60):
         ctx.user(f"Question {number} about flight HAT{number}. " * 8)

@@ -1,5 +1,6 @@
 """The cost of an agent's calls: opening a page plans no fold, and a call crosses few modules."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -30,18 +31,24 @@ def long_context() -> Context:
 
 
 def calls_in_quire(operation: Callable[[], Any]) -> list[str]:
-    """Return the file of every function of quire that is called, once for each call."""
+    """Return the file of every function of quire that is called, once for each call.
+
+    The collector of cycles is off during the call: it would run finalizers of objects that earlier tests left.
+    """
     files: list[str] = []
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and "/src/quire/" in frame.f_code.co_filename:
             files.append(frame.f_code.co_filename)
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(profile)
     try:
         operation()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return files
 
 

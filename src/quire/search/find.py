@@ -164,8 +164,7 @@ class UncachedReader(Reader):
 
 def _nearest_pages(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
     """Return a function that gives the pages whose vectors are nearest to the query, or None."""
-    found = try_vectors(query, state.storage, state.context, embedder)
-    if found is None:
+    if embedder is None or (found := try_vectors(query, state.storage, state.context, embedder)) is None:
         return None
     vectors, vector = found
     return lambda spans, limit: vectors.like(vector, spans, limit)
