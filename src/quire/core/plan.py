@@ -8,7 +8,6 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
@@ -110,6 +109,7 @@ class Plan(Reader):
         self._turns: dict[int, int] = {}
         self.segments: dict[int, SegmentRecord] = {}
         self._last: dict[int, bytes] = {}
+        self._gaps: dict[int, tuple[bytes, bytes]] = {}  # by folder: no stored child has a rank from here to there
         self._pins: dict[int, bool] = {}
 
     # Reading, as if the changes were made
@@ -452,8 +452,16 @@ class Plan(Reader):
         `leaving` are children that this plan moves away; their ranks are free.
         """
         rank = wanted[0]
-        same = takewhile(lambda page: page.rank == rank, self.state.members(folder, after=(rank, -1)))
-        if all(page.key in self.pages or page.key in leaving for page in same):
+        low, high = self._gaps.get(folder, (rank, rank))
+        if low <= rank < high:
+            return rank
+        is_free = True
+        for page in self.state.members(folder, after=(rank, -1)):
+            if page.rank != rank:
+                self._gaps[folder] = (rank + b"\0", page.rank)
+                break
+            is_free = is_free and (page.key in self.pages or page.key in leaving)
+        if is_free:
             return rank
         following = next(self.members(folder, after=wanted), None)
         return self.append_rank(folder) if following is None else self.rank_before(folder, following.key)

@@ -465,20 +465,19 @@ def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
     return marked + crc32(marked, seed ^ _MARKED if mark else seed).to_bytes(_SEAL)
 
 
-def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int) -> memoryview:
+def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int) -> bytes:
     """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record.
 
     A record of an older version has no mark.
     """
-    view = memoryview(value)
-    marked, seal = view[:-_SEAL], int.from_bytes(view[-_SEAL:])
+    marked, seal = value[:-_SEAL], value[-_SEAL:]
     for seed in seeds:
-        if crc32(marked, seed ^ _MARKED) == seal and len(marked) >= _SEAL:
-            found = bytes(marked[-_SEAL:])
+        if crc32(marked, seed ^ _MARKED).to_bytes(_SEAL) == seal and len(marked) >= _SEAL:
+            found = marked[-_SEAL:]
             if mark and found != mark and all(found != origin.mark for origin in mark.origins):
                 raise _damage_error(family, key, _FOREIGN, ForeignRecord)
             return marked[:-_SEAL]
-        if crc32(marked, seed) == seal and len(value) >= _SEAL:
+        if crc32(marked, seed).to_bytes(_SEAL) == seal:
             return marked
     raise _damage_error(family, key, "its checksum does not match")
 

@@ -270,8 +270,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
         raise InvalidOperation(
             f"Cannot go back to {short_repr(to)}: nothing before entry {plan.horizon} can be restored."
         )
-    touched, unpinned = _changes_since(plan.state, seq)
-    before = {t.key: page_before(t) for t in touched if t.family == PAGE_CODE}
+    touched, before, unpinned = _changes_since(plan.state, seq)
     kept = _pinned_pages(plan)
     homes = _homes(plan, before)
     leaving = before.keys() - kept.keys()
@@ -283,7 +282,7 @@ def rollback(plan: Plan, to: "str | int | Entry") -> int:
                 old = before[item.key]
                 _revert_content(plan, kept[item.key], old or before.get(homes.get(item.key, -1)))
             elif plan.state.current_key(item.key) not in kept:
-                _revert_page(plan, item, homes, leaving, unpinned=item.key in unpinned)
+                _revert_page(plan, item.key, before[item.key], homes, leaving, unpinned=item.key in unpinned)
         elif item.family == SEGMENT_CODE:
             was_live = item.before is not None and not decode_segment(item.key, item.before).gone
             if was_live or page_key(item.key, 0) not in kept:
@@ -318,7 +317,7 @@ def take_back(plan: Plan, before: int, turns: Container[int], *, messages_only: 
         if (item.family, item.key) in shared:
             _take_messages_out(plan, item, before)
         elif item.family == PAGE_CODE:
-            _revert_page(plan, item, homes, old.keys(), restores_pin=True)
+            _revert_page(plan, item.key, old[item.key], homes, old.keys(), restores_pin=True)
         elif item.family == SEGMENT_CODE:
             _revert_segment(plan, item)
         elif item.key < CHECKPOINTS:
@@ -398,9 +397,13 @@ def messages_at(plan: Plan, seq: int) -> int:
     return max(needed, left[arrived] if arrived < len(left) else state.next_message)
 
 
-def _changes_since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
-    """Return all records changed after an entry, as they were then, and the pages unpinned before their last change."""
+def _changes_since(state: State, seq: int) -> tuple[list[Touched], dict[int, PageRecord | Gone | None], set[int]]:
+    """Return all records changed after an entry, as they were then, and the pages unpinned before their last change.
+
+    The second result has the pages among these records, decoded.
+    """
     found: dict[tuple[int, int], Touched] = {}
+    pages: dict[int, PageRecord | Gone | None] = {}
     unpinned: set[int] = set()
     for key, entry in read_entries(state, seq + 1):
         if entry.operation == "temporary" and 0 < entry.undoes <= seq:
@@ -410,9 +413,13 @@ def _changes_since(state: State, seq: int) -> tuple[list[Touched], set[int]]:
             )
         for touched in entry.touched:
             found.setdefault((touched.family, touched.key), touched)
-            if touched.family == PAGE_CODE and isinstance(page := page_before(touched), PageRecord):
+            if touched.family != PAGE_CODE:
+                continue
+            page = page_before(touched)
+            pages.setdefault(touched.key, page)
+            if isinstance(page, PageRecord):
                 (unpinned.discard if page.header.pinned else unpinned.add)(touched.key)
-    return list(found.values()), unpinned
+    return list(found.values()), pages, unpinned
 
 
 def _pinned_pages(plan: Plan) -> dict[int, PageRecord]:
@@ -448,7 +455,7 @@ def _revert(plan: Plan, seq: int, record: EntryRecord) -> None:
     whole = original.operation == "unmarshal"  # it replaced the whole context
     for touched in _records_to_check(record):
         if touched.family == PAGE_CODE:
-            _revert_page(plan, touched, homes, before.keys())
+            _revert_page(plan, touched.key, before[touched.key], homes, before.keys())
         elif touched.family == SEGMENT_CODE:
             _revert_segment(plan, touched)
         else:
@@ -506,19 +513,19 @@ def _original(state: State, record: EntryRecord) -> tuple[EntryRecord, bool]:
 
 def _revert_page(
     plan: Plan,
-    touched: Touched,
+    key: int,
+    before: PageRecord | Gone | None,
     homes: Mapping[int, int],
     leaving: Container[int],
     *,
     unpinned: bool = False,
     restores_pin: bool = False,
 ) -> None:
-    now = plan.page(touched.key)
-    before = page_before(touched)
+    now = plan.page(key)
     if not isinstance(before, PageRecord):
-        back = before.moved_to if before else homes.get(touched.key, -1)
+        back = before.moved_to if before else homes.get(key, -1)
         if isinstance(now, PageRecord) or (now is not None and now.moved_to != back):
-            plan.remove(touched.key, back)
+            plan.remove(key, back)
         return
     if isinstance(now, PageRecord):
         pinned = before.header.pinned if restores_pin else now.header.pinned
