@@ -80,8 +80,8 @@ _MOST_CACHED = 1 << 14
 _GAP = r"[^\s!-~]*"
 """Every character except whitespace and visible ASCII. A simple class compiles quickly."""
 _DIGITS_LIKE_LETTERS = "01"
-_LIKE_LETTERS = r"[01iIlL|oO\x00-\x08\x0e-\x1b\x7f-\U0010ffff]"
-"""Forms of 0 and 1, signs that can be between them, and every character that is not ASCII."""
+_LIKE_LETTERS = r"[^\t-\r\x1c-/2-HJKMNP-hjkmnp-{}~]"
+"""The ASCII forms of 0 and 1, control characters, and every character that is not ASCII. It lists all others."""
 _BETWEEN = r"[\W_]{0,8}"
 _WORDS = re.compile(r"[^\W_]+")
 

@@ -17,7 +17,7 @@ from quire.model.messages import Message, Provider, Role, ToolCall
 from quire.model.text import is_unicode
 from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
-from quire.providers.legal_form import make_legal
+from quire.providers.legal_form import is_legal_chat, make_legal
 from quire.providers.originals import read_message
 from quire.providers.plain_json import invalid_value, to_plain_json
 
@@ -82,9 +82,12 @@ def format_messages(messages: Sequence[Message], provider: Provider) -> list[dic
 def format_request(messages: Sequence[Message], provider: Provider) -> list[dict[str, Any]]:
     """Return the messages like `format_messages`, as the provider accepts them in a request."""
     written = format_messages(messages, provider)
-    if provider == "openai" and not any(m.tool_calls or m.name or m.tool_call_id is not None for m in messages):
-        return written  # the usual case
-    return make_legal(written, provider)
+    if provider != "openai":
+        return make_legal(written, provider)
+    for message in messages:
+        if (message.tool_calls or message.name or message.tool_call_id is not None) and not is_legal_chat(message):
+            return make_legal(written, provider)
+    return written  # the usual case
 
 
 def _read_langchain(value: object, place: str) -> list[Message]:

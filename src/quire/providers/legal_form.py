@@ -54,6 +54,19 @@ def find_original_name(name: str) -> str | None:
     return _originals.get(name)
 
 
+def is_legal_chat(message: Message) -> bool:
+    """Return whether OpenAI accepts the names and ids of a message, so that `make_legal` would not change it.
+
+    False for a message with an original: it may have further fields.
+    """
+    is_name, is_id = LEGAL_NAMES["openai"].fullmatch, LEGAL_IDS["openai"].fullmatch
+    if message.raw is not None or (message.name and not is_name(message.name)):
+        return False
+    if message.tool_call_id is not None and not is_id(message.tool_call_id):
+        return False
+    return all(is_id(call.id) and is_name(call.name) for call in message.tool_calls)
+
+
 def make_legal(values: list[Values], provider: Provider) -> list[Values]:
     """Change written messages so that the provider accepts them; return them. They must be the caller's own values."""
     ids = _DistinctIds(provider)

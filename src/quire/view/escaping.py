@@ -128,13 +128,19 @@ class Escaping:
 
     def has_key(self, text: str) -> bool:
         """Return whether the key may occur in a text, in any form that a reader takes for it."""
-        if any(digit not in text for digit in self.sure_digits) or not self._key.near.search(text):
-            if text.isascii():
-                return False
-            data = text.encode("utf-8", "surrogatepass")
-            if not any(OTHER_DIGITS[first].search(data) for first in set(data.translate(None, NO_DIGITS))):
-                return False
-        return self._key.is_in(text)
+        for digit in self.sure_digits:
+            if digit not in text:
+                break
+        else:
+            if self._key.near.search(text):
+                return self._key.is_in(text)
+        if text.isascii():
+            return False
+        data = text.encode("utf-8", "surrogatepass")
+        for first in set(data.translate(None, NO_DIGITS)):
+            if OTHER_DIGITS[first].search(data):
+                return self._key.is_in(text)
+        return False
 
     def _break(self, text: str, broken: Callable[[str], str]) -> str:
         pieces, done = [], 0
