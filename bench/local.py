@@ -124,6 +124,7 @@ def _measure(server: _LocalServer, name: str, budget: int, talk: list[Message]) 
     note = f"median {median(waits):.2f} s; {processed:,} prompt tokens processed, {share:.2f} cached by the server"
     forecast = f", {predicted / max(1, sent):.2f} predicted by View.bill()" if name == "quire" else ""
     where = f"{len(waits)} calls at {budget:,} tokens"
+    print(f"{name}, {where}: {sum(waits):.1f} s", file=sys.stderr)
     return [Figure(f"seconds to the first token, {name}, {where}", sum(waits), "s", None, note + forecast)]
 
 
