@@ -159,6 +159,15 @@ def test_ids_and_types_that_are_no_text_are_reported(wrong: Any) -> None:
     assert rules([broken], "anthropic") == ["malformed block"]
 
 
+@pytest.mark.parametrize("kind", ["function_call", "custom_tool_call"])
+def test_a_call_and_an_output_of_the_responses_api_need_a_call_id(kind: str) -> None:
+    call, output = {**CALLED, "type": kind}, {**OUTPUT, "type": f"{kind}_output"}
+    assert rules([ASK, call, output], "responses") == []
+    assert rules([ASK, {**call, "call_id": None}], "responses") == ["malformed item"]
+    del output["call_id"]
+    assert rules([ASK, call, output], "responses") == ["malformed item", "unanswered call"]
+
+
 def test_a_call_of_anthropic_needs_an_id() -> None:
     block = {key: value for key, value in USE["content"][0].items() if key != "id"}
     found = rules([ASK, {**USE, "content": [block]}], "anthropic")

@@ -184,6 +184,8 @@ def _check_responses(items: Sequence[Values]) -> Iterator[BrokenRule]:
                 yield from _take_output(position, call_id, waiting, answered)
                 if kind in NEVER_NULL:
                     yield from _check_not_null(position, item.get("output", ""))
+            case "function_call" | "custom_tool_call" | "function_call_output" | "custom_tool_call_output" as kind:
+                yield position, "malformed item", f"A {kind} without a call_id."
             case "reasoning":
                 yield from _reasoning(position, items)
             case "message":
