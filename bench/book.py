@@ -56,7 +56,11 @@ def bytes_on_disk(folder: Path, large: Path, pages: int) -> list[Figure]:
     build(varied, count, lambda chance: max(20, min(60_000, int(chance.expovariate(1 / 1_024)))))
     return [
         Figure(
-            "bytes on disk, page of 1,024 bytes of text", large.stat().st_size / pages / 1_024, "kB", 1.5, "journal in"
+            "bytes on disk, page of 1,024 bytes of text",
+            large.stat().st_size / pages / 1_024,
+            "kB",
+            1.5,
+            "including the journal",
         ),
         Figure(
             "bytes on disk, texts of varied sizes, 1 kB on average",
@@ -145,12 +149,12 @@ def operations(folder: Path, small: Path, large: Path, pages: int) -> list[Figur
         for label, average in (("median", statistics.median), ("mean", statistics.fmean)):
             kinds = (f"floor {operation}", f"{operation} small", f"{operation} large")
             raw, few, many = (average(timer.seconds[kind]) for kind in kinds)
-            note = f"{label}; {many * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {size:,} bytes"
+            note = f"{many * 1e6:.0f} µs against {raw * 1e6:.0f} µs for {size:,} bytes"
             level = 1.3 if label == "median" else None  # a mean would include the write-back of checkpoints
             figures += [
-                Figure(f"{what}, {SMALL} pages, × raw INSERT", few / raw, "×", 8, f"{label}; {few * 1e6:.0f} µs"),
-                Figure(f"{what}, {pages:,} pages, × raw INSERT", many / raw, "×", 8, note),
-                Figure(f"{what}, {pages:,} against {SMALL}", many / few, "×", level, label),
+                Figure(f"{what}, {SMALL} pages, × raw INSERT, {label}", few / raw, "×", 8, f"{few * 1e6:.0f} µs"),
+                Figure(f"{what}, {pages:,} pages, × raw INSERT, {label}", many / raw, "×", 8, note),
+                Figure(f"{what}, {pages:,} against {SMALL}, {label}", many / few, "×", level),
             ]
     return figures
 

@@ -71,7 +71,7 @@ def long_conversations() -> list[Figure]:
     verbatim = (played.tokens - played.lines) / played.calls / played.budget
     return [
         Figure(
-            "input tokens that the previous view did not begin with, long/8k",
+            "input tokens after the common prefix with the previous view, long/8k",
             100 - 100 * played.shared / played.tokens,
             "%",
             5,
@@ -92,7 +92,7 @@ def recorded_runs() -> list[Figure]:
             played.play(prompt["content"], history)
     fresh = 100 - 100 * played.shared / played.tokens
     return [
-        Figure("input tokens that the previous view did not begin with, traces/4k", fresh, "%"),
+        Figure("input tokens after the common prefix with the previous view, traces/4k", fresh, "%"),
         Figure("bill against exact trimming, traces/4k", played.bill, "×", 1, played.note),
     ]
 

@@ -78,7 +78,7 @@ def _measure(kind: str, where: str, count: int, size: Callable[[], int]) -> list
         Figure(f"{kind}, {count:,} contexts: milliseconds to store one of {_MESSAGES} messages", 1e3 / rate, "ms"),
         Figure(f"{kind}, {count:,} contexts: kilobytes each", stored / count / 1e3, "kB"),
         Figure(
-            f"{kind}, {count:,} contexts: open and render while {_WORKERS} write, 99 of 100 within",
+            f"{kind}, {count:,} contexts: open and render while {_WORKERS} write, 99th percentile",
             took[int(len(took) * 0.99)] * 1e3,
             "ms",
             None,

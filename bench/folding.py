@@ -36,7 +36,7 @@ def run() -> list[Figure]:
             100 * (1 - found / asked),
             "%",
             0,
-            f"of {asked:,} in long/8k; {100 * kept / asked:.0f} % stand in a summary",
+            f"of {asked:,} in long/8k; {100 * kept / asked:.0f} % are in a summary",
         ),
         Figure("tokens of summaries, share of the folded tokens", 100 * summaries / folded, "%", 10, "lowest chapters"),
     ]

@@ -113,9 +113,9 @@ def _strategies() -> str:
 
 _PREFACE = """### Replayed sessions
 
-The output of `quire replay` on recorded files. The strategies are the peers' own, written from their documentation
-and code; [the guide](howto/replay.md) lists the assumptions. A summary has a fixed size, and its facts do not count.
-Measured on: {machine}.
+The output of `quire replay` on recorded files. The strategies imitate the peers: they are short reimplementations of
+their documentation and code. [The guide](howto/replay.md) lists the assumptions. A summary has a fixed size, and its
+facts do not count. Measured on: {machine}.
 
 {strategies}
 

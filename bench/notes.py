@@ -37,7 +37,7 @@ def _figures(size: str, notes: int) -> list[Figure]:
         note = f"{played.calls} calls, {played.folds} folds, mean view {played.tokens / played.calls:,.0f} tokens"
         fresh = 100 - 100 * played.shared / played.tokens
         figures.append(
-            Figure(f"input tokens that the previous view did not begin with, {label}", fresh, "%", note=note)
+            Figure(f"input tokens after the common prefix with the previous view, {label}", fresh, "%", note=note)
         )
         figures.append(Figure(f"bill of a call, {label}", played.bill, "tokens"))
     between = f"a view between folds takes {statistics.median(shown.seconds) * 1e3:.2f} ms"

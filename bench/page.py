@@ -73,7 +73,8 @@ def _version(measured: Measured, entry: Entry) -> str:
 
 _HEAD = """# Benchmarks
 
-`python -m bench` writes this page from its last results; no figure is typed by hand. Times depend on the machine.
+`python -m bench` writes this page from its last results. Only the notes under *Recall* were written by hand. Times
+depend on the machine.
 Ratios depend on it much less: the raw floor, the least work that solves the task, is measured in the same run.
 
 """
@@ -86,10 +87,10 @@ memory” stores nothing on disk. [Method](#method) lists the calls and the vers
 ### Long conversations
 
 Recorded conversations are replayed, and the list of messages is built at every model call. Only conversations that do
-not fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with
-the previous list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (a tool result without its call,
-a call without its result) or that Anthropic's API refuses (a list that does not start with the user). *Mean list* is
-the mean number of tokens that the model received. A row that sends fewer tokens may have forgotten more. *No
+not fit the budget count. *Billed* is the price of the input: tokens in the provider's cache (the common prefix with the
+previous list) cost a tenth. *Refused* counts lists that OpenAI's chat API refuses (an empty list, a tool result without
+its call, a call without its result) or that Anthropic's API refuses (a list that does not start with the user). *Mean
+list* is the mean number of tokens that the model received. A row that sends fewer tokens may have forgotten more. *No
 management* sends everything.
 
 ![Cost per call in long conversations](images/bench-life.svg)
@@ -101,9 +102,10 @@ management* sends everything.
 {replayed}
 ### One turn
 
-One message is appended (durably, if the peer has a store), and the list for the model is built. The last 200 turns
-count. A star marks a conversation that was filled in one step, because single turns would take too long. There, fewer
-of the last turns were measured, as many as the time allowed.
+One message is appended (durably, if the peer has a store), and the list for the model is built. Here, this is a turn.
+The last 200 turns count (the last 50 of 100 messages). The row *raw floor* is a second measurement of the floor. A star
+marks a conversation that was filled in one step, because single turns would take too long. There, fewer of the last
+turns were measured, as many as the time allowed.
 
 ![A durable turn, by the length of the conversation](images/bench-turn.svg)
 
@@ -130,14 +132,16 @@ every acknowledged message is stored.
 
 ### Search
 
-100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. The brackets show
-the hits with all words, of all such texts (ten at most), and the hits with some of the words.
+100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. In brackets: how
+many of the first ten hits contain all words, the number of texts with all words (at most ten), and the hits with only
+some of the words.
 
 {search}
 
 ## Weaknesses of quire
 
-These are all cells above in which another row is better, however small the difference. The raw floor and bare FTS5 do
+These are all cells of the tables with peers (not of *Replayed sessions*) in which another row is better, however small
+the difference. The raw floor and bare FTS5 do
 less work than the others and are listed too.
 
 {losses}

@@ -57,7 +57,7 @@ def _operations(storage: S3Storage, commits: int) -> list[Figure]:
     return [
         Figure("requests of one operation in steady state, at most", max(steady), "", 2),
         Figure("requests of one operation on average", statistics.mean(steady), "×", note=flushes),
-        Figure("requests of upkeep beside 1,000 operations", compaction / len(ours) * 1_000, ""),
+        Figure("requests of compaction for each 1,000 operations", compaction / len(ours) * 1_000, ""),
         Figure("one operation, × a bare PUT", mine / floor, "×", note=note),
     ]
 

@@ -47,7 +47,7 @@ def updates() -> list[Figure]:
         before = view
     return [
         Figure("tokens of a window after 50 updates, × those after the first", tokens[-1] / tokens[0], "×", 1.05),
-        Figure("views of 50 whose prefix broke without a fold", broken, "", 0),
+        Figure("views with a broken prefix, of 50 without a fold", broken, "", 0),
     ]
 
 
@@ -91,7 +91,7 @@ def _plain(folder: Path) -> list[Figure]:
         ctx.render()
         seconds.append(time.perf_counter() - start)
     each = min(seconds) / WINDOWS
-    return [Figure("drawing one of 100 todo lists whose content is at hand", each * 1e6, "µs", note="best of 30")]
+    return [Figure("drawing one of 100 todo lists with loaded content", each * 1e6, "µs", note="best of 30")]
 
 
 def _compared(name: str, ours: list[float], theirs: list[float], view: View) -> Figure:

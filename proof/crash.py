@@ -19,13 +19,13 @@ ABOUT = """
 A process runs random operations: messages, turns, folds, imports, undo, rollback, fork, migrate, purge, erase, backup,
 edits. It acknowledges each one. It is killed with `kill -9` at a random moment, at its k-th call of the storage, or at
 its k-th write to a file (before, after, or in the middle of the write). After each kill another process reads the
-stores. Documents, messages, journals, leases and views must be equal to those of a twin. The twin is quire in memory,
-after the acknowledged operations, or also after a commit of the interrupted operation. Messages and pages must also be
-equal to those of a plain model of lists and dicts, which shares no code with quire. The next process continues from
-there.
+stores. Documents, messages, journals, leases and views must be equal to those of a twin. The twin is a context in
+memory that made the acknowledged operations. If the interrupted operation made a commit, the twin makes it too.
+Messages and pages must also be equal to those of a plain model of lists and dicts, which shares no code with quire. The
+next process continues from there.
 
 Gateways are killed while three agents talk through them. The agents repeat their requests. The recorded conversations
-must be those of the agents.
+must be equal to the conversations of the agents.
 """
 SHARE = 3.0
 LOCAL = ("sqlite", "file")

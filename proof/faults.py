@@ -38,7 +38,8 @@ Every operation on pages and on the conversation runs with a fault at one of its
 If an operation raises, the context must be in the state before it. If it returns, the context must be in the state
 after it. If the outcome is unknown, one of the two states is right. This is checked in memory and after the store is
 opened again. `check()` must find nothing, and the repeated operation must succeed. Operations of several commits (a
-turn, the undo of a dead turn, a fold, an erasure, a purge, a copy, a backup) must be complete after the repeated one.
+turn, the undo of a dead turn, a fold, an erasure, a purge, a copy, a backup) must be complete after they are
+repeated.
 After a purge, no record of the context or of its fork has the text.
 """
 SHARE = 1.5

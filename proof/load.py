@@ -25,9 +25,9 @@ TITLE = "Load"
 ABOUT = """
 Four processes work on the same contexts: turns with a question, a view and an answer; pages; searches; forks that are
 erased; histories. Three of them are killed again and again at random moments, and replaced. A process writes down what
-was acknowledged. At the end, every acknowledged turn and page must be there once, `check()` must find nothing, and
-there is at most one turn more for each kill. The process that is never killed must not become slower or larger. For
-this, the last fifth of the run is compared with the second fifth: the median processor time of a write, its median
+was acknowledged. At the end, every acknowledged turn and page must be there once, `check()` must find nothing, and each
+kill adds at most one turn that was not acknowledged. The process that is never killed must not become slower or larger.
+For this, the last fifth of the run is compared with the second fifth: the median processor time of a write, its median
 latency (in the long form), and the memory.
 """
 SHARE = 4.0

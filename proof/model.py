@@ -41,7 +41,7 @@ every handle) are checked on random walks. Writers in separate processes add pag
 messages in one commit, and are killed: no page or message that was reported is lost, none exists twice, and no commit
 is stored only in part.
 
-A run is repeated with its seed. `--long` makes 1,000,000 steps of both machines in memory and 1,000,000 states of
+A run is repeated with its seed. `--long` makes 500,000 steps of each machine in memory and 1,000,000 states of
 views. With `--minutes` it stops earlier and stores what it made; another `--seed` continues with other sequences.
 """
 STEPS = 50
@@ -161,7 +161,11 @@ def writers_check(backend: str, options: Options) -> Check:
         findings = s3_writers.findings(report)
         report["acknowledged"] = sum(map(len, report["promised"].values()))
         report["killed"] = len(report["killed"])
-    facts: dict[str, int | float | str] = {"writers at once": writers, "kills": report.get("killed", 0), "seed": seed}
+    facts: dict[str, int | float | str] = {
+        "writers at once": writers,
+        "kills": report.get("killed", 0),
+        "seed": str(seed),
+    }
     count = int(report.get("acknowledged", 0))
     return Check(
         name="killed writers", backend=backend, count=count, unit="acknowledged writes", facts=facts, findings=findings

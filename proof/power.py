@@ -23,11 +23,11 @@ TITLE = "Power loss"
 ABOUT = """
 A writer runs random operations (as for crashes), and `strace` records its system calls. Then a simulated disk fails
 after any of them. Everything that a confirmed `fsync` covers is on the disk. Each later write is on the disk
-completely, not at all, or with some of its sectors of 512 bytes. New names, renames and removals survive up to any
-point after the last sync of their folder. The store is opened on each of these disks. Every context must be in a state
-that it had after one of its commits: document, messages and journal are compared with a twin in memory. `check()` must
-find nothing, and a new message must be stored. With `full`, every acknowledged operation must be there. With `normal`,
-each context may lose its last commits.
+completely, not at all, or with some of its sectors of 512 bytes. New files, renames and removals before the last sync
+of their folder are on the disk; of the later ones, the first n are, for any n. The store is opened on each of these
+disks. Every context must be in a state that it had after one of its commits: document, messages and journal are
+compared with a twin in memory. `check()` must find nothing, and a new message must be stored. With `full`, every
+acknowledged operation must be there. With `normal`, each context may lose its last commits.
 """
 OPERATIONS = {"short": 40, "long": 60}
 FAILURES = {"short": 60, "long": 2_500}

@@ -103,7 +103,7 @@ Each topic has **controls**: the same check on a subject that was broken on purp
 otherwise the check proves nothing, and the command fails.
 
 ```text
-python -m proof                              # the short form of all topics: three minutes on two cores
+python -m proof                              # the short form of all topics except peers: three minutes
 python -m proof --only crash power           # some topics
 python -m proof --only crash --backend s3    # one backend
 python -m proof --only crash --seed 7        # the same random choices as an earlier run

@@ -38,10 +38,10 @@ from tests.server.test_openapi import ASKED, AUTHORIZED, MODES, ask_for
 
 TITLE = "Security"
 ABOUT = """
-The permission matrix: every operation of an agent on pages of every segment type, permission, state and pin, against a
-table that was written from the contract: in Python and by tool, and the tools also through a server over HTTP, the
-process `quire mcp`, and the MCP server of a gateway. A refused attempt must change nothing. The gateway has only `find`
-and `read_page`.
+The permission matrix tries every operation of an agent on pages of every segment type, permission, state and pin. A
+table that was written from the contract has the expected results. Each operation is called in Python and as a tool. The
+tools are also called through a server over HTTP, the process `quire mcp`, and the MCP server of a gateway. A refused
+attempt must change nothing. The gateway has only `find` and `read_page`.
 
 Forged structure: text with look-alikes of the lines that quire writes, in every place where text can enter. An oracle
 with its own rules must find no line that quire did not write.
@@ -51,15 +51,15 @@ place that takes a name, on every backend. They come back exactly, or are refuse
 outside the store. Decoders: damaged and random bytes for every kind of stored record and for imported documents; only
 typed errors are allowed.
 
-A server as a process: clients that send half of their headers, and many event streams. The server closes the slow ones,
-refuses streams above its limit, answers others, and every stream hears a change. Requests made from the OpenAPI
-description (schemathesis), valid and invalid: no answer is an error of the server, and every answer has the described
-form. Script injection: 150 payloads in the inspector, in Chromium (long form; `tests/server/inspector`).
+A server as a process: clients that send half of their headers, and many event streams. The server closes slow clients,
+refuses streams above its limit and answers other clients. Every open stream receives each change. Requests made from
+the OpenAPI description (schemathesis), valid and invalid: no answer is an error of the server, and every answer has the
+described form. Script injection: 150 payloads in the inspector, in Chromium (long form; `tests/server/inspector`).
 
 Secrets: a text that `redact` removes, the token of a server, the key of a client of the gateway, and passwords in
-addresses. None is in a log, an error, an export, a backup, a file, a span, a metric or an answer. Dependencies: each
-has a lower and an upper bound, and the installed version is inside. `pip-audit` reads advisories if it is installed and
-a source of them can be reached.
+addresses. None is in a log, an error, an export, a backup, a file, a span, a metric or an answer. Each dependency has a
+lower bound and, except apsw, an upper bound; the installed version is inside. `pip-audit` reads advisories if it is
+installed and a source of them can be reached.
 """
 FORGED = (100_000, 10_000_000)
 FORGED_LINES = (3, 300, 30, 300)

@@ -28,4 +28,4 @@ def _overhead(name: str, folder: Path, count: int) -> Figure:
     alone, by_hand, adapter = (statistics.median(times) / count * 1e3 for times in zip(*rounds[1:], strict=True))
     ratio = statistics.median(taken / (framework + hand) for framework, hand, taken in rounds[1:])
     note = f"{adapter:.2f} ms against {alone:.2f} ms of the framework and {by_hand:.2f} ms by hand"
-    return Figure(f"a turn through {name}, against the framework and the direct calls", ratio, "×", _LIMIT, note)
+    return Figure(f"a turn through {name}, × (the framework alone + direct calls of quire)", ratio, "×", _LIMIT, note)

@@ -93,7 +93,7 @@ def as_markdown(measured: Measured) -> str:
         f"| {title} | {name} | {'; '.join(map(_told, group))} | {_beside(group)} |"
         for (title, name), group in grouped.items()
     ]
-    return "\n".join(["| quire loses in | to | theirs, × quire's | of that peer |", "|---|---|---|---|", *rows])
+    return "\n".join(["| measure | better row | its value, × quire | remarks |", "|---|---|---|---|", *rows])
 
 
 def _told(loss: Loss) -> str:

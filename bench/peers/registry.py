@@ -61,8 +61,8 @@ PEERS = (
         "langchain:Summarized",
         "langchain",
         "langchain",
-        "at 80 % of the room a summary takes the place of the oldest messages, 30 % stay; a scripted model writes it "
-        "(some 300 tokens), and what that model reads and writes is billed",
+        "at 80 % of the room, a summary of about 300 tokens replaces the oldest messages; 30 % stay "
+        "(*Replayed sessions* has other settings). A scripted model writes it; its input and output are billed",
         IN_MEMORY,
     ),
     Entry(
@@ -78,7 +78,7 @@ PEERS = (
         "openai_agents:Limited",
         "openai-agents",
         "openai-agents",
-        "`SessionSettings(limit=…)` as its runner has it: so many items as a turn begins, chosen from the budget",
+        "`SessionSettings(limit=N)`: the last N items at the start of a turn; N comes from the budget",
     ),
     Entry(
         "openai-agents SQLiteSession, all",
@@ -108,21 +108,21 @@ PEERS = (
         "google_adk:Recent",
         "google-adk",
         "google-adk",
-        "`num_recent_events` as a turn begins, chosen from the budget",
+        "`num_recent_events` at the start of a turn, computed from the budget",
     ),
     Entry(
         "strands FileSessionManager",
         "strands:Sliding",
         "strands-agents",
         "strands",
-        "a sliding window of so many messages, chosen from the budget, applied as a turn ends",
+        "a sliding window of N messages, applied at the end of a turn; N comes from the budget",
     ),
     Entry(
         "semantic-kernel truncation reducer",
         "semantic_kernel:Reduced",
         "semantic-kernel",
         "semantic-kernel",
-        "cuts to so many messages, chosen from the budget; what it cuts is gone",
+        "cuts to N messages; N comes from the budget; the cut messages are lost",
         IN_MEMORY,
     ),
     Entry(
@@ -130,7 +130,7 @@ PEERS = (
         "pydantic_ai:Dumped",
         "pydantic-ai-slim",
         "pydantic-ai",
-        "the whole history as one JSON file; the most recent messages, so many, chosen from the budget",
+        "the whole history as one JSON file; the last N messages; N comes from the budget",
     ),
     Entry(
         "headroom compress",

@@ -28,9 +28,7 @@ def permissions() -> str:
         names = ", ".join(f"`{name}`" for name in named)
         marks = ["✓" if permission in ALLOWED[right] else "✗" for permission in shown]
         rows.append([names, *marks, "not there", _RULES[right]])
-    rows.append(
-        [f"`{_OF_NO_SEGMENT}`", *("–" for _ in Permission), "with `manage=True`; its id is given by the system"]
-    )
+    rows.append([f"`{_OF_NO_SEGMENT}`", *("–" for _ in Permission), "with `manage=True`; quire chooses its id"])
     return _table(head, rows)
 
 
