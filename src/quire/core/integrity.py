@@ -331,12 +331,12 @@ def check_records(storage: Storage, context: str, head: Head) -> None:
 
 
 def read_records(
-    check: RecordCheck, storage: Storage, context: str, take: Callable[[Family, int, object], None] | None = None
+    check: RecordCheck, storage: Storage, context: str, pages: dict[int, PageRecord | Gone] | None = None
 ) -> None:
-    """Pass all records of a context to a check; `take` is called with the value of each."""
+    """Pass all records of a context to a check, and add the pages among them to `pages`."""
     for family in FAMILIES:
         for record in storage.scan(context, family):
             value = check.add(family, record)
-            if take is not None:
-                take(family, record.key, value)
+            if pages is not None and isinstance(value, PageRecord | Gone):
+                pages[record.key] = value
     check.finish()

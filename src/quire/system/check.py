@@ -22,12 +22,13 @@ from quire.storage.base import (
     PAGE,
     PIN,
     TALLY,
-    Family,
     Head,
     Storage,
     read_snapshot,
 )
 from quire.system.rules import check_root_can_hide
+
+Pages = dict[int, PageRecord | Gone]
 
 
 class Problem(Struct, frozen=True):
@@ -73,51 +74,43 @@ def _check_against(state: State, snapshot: Storage) -> list[Problem]:
     except QuireError as error:
         damaged = [] if head is None else find_damaged(snapshot, state.context, head)
         return damaged or [Problem(0, "head", str(error))]
-    found = _Records()
-    problems = check_stored(stored, found)
+    pages: Pages = {}
+    problems = check_stored(stored, pages)
     if state.is_at(head):
-        problems += _compare_memory(state, stored, found)
+        problems += _compare_memory(state, stored, pages)
     elif stored.version < state.version and stored.head.identity == state.head.identity:
         problems.append(Problem(1, "head", f"memory has version {state.version}, the storage {stored.version}"))
     return problems
 
 
-def check_stored(state: State, found: "_Records | None" = None) -> list[Problem]:
-    """Return the problems of a context in a storage that does not change meanwhile, such as a snapshot."""
-    found = found or _Records()
+def check_stored(state: State, pages: Pages | None = None) -> list[Problem]:
+    """Return the problems of a context in a storage that does not change meanwhile, such as a snapshot.
+
+    All pages that were read are added to `pages`.
+    """
+    pages = {} if pages is None else pages
     head = Head(state.version, state.head_value)
-    problems = find_damaged(state.storage, state.context, head, state, found) if state.version else []
+    problems = find_damaged(state.storage, state.context, head, state, pages) if state.version else []
     if any(not problem.derived for problem in problems):  # further checks need readable records
         return problems
-    return [*problems, *_Tree(state, found).problems()]
+    return [*problems, *_Tree(state, pages).problems()]
 
 
-def _compare_memory(state: State, stored: State, found: "_Records") -> Iterator[Problem]:
+def _compare_memory(state: State, stored: State, pages: Pages) -> Iterator[Problem]:
     if stored.head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached_pages():
-        if found.pages.get(key) != cached:
+        if pages.get(key) != cached:
             yield Problem(1, state.index(key), "memory and storage disagree")
 
 
-class _Records:
-    """The result of reading every record: all pages."""
-
-    def __init__(self) -> None:
-        self.pages: dict[int, PageRecord | Gone] = {}
-
-    def take(self, family: Family, key: int, value: object) -> None:
-        if isinstance(value, PageRecord | Gone):
-            self.pages[key] = value
-
-
 def find_damaged(
-    storage: Storage, context: str, head: Head, state: State | None = None, found: _Records | None = None
+    storage: Storage, context: str, head: Head, state: State | None = None, pages: Pages | None = None
 ) -> list[Problem]:
     """Return a problem for every damaged or missing record. `state` is only used to name pages."""
     damages: list[Damage] = []
     check = RecordCheck(context, head, damages.append)
-    read_records(check, storage, context, None if found is None else found.take)
+    read_records(check, storage, context, pages)
     return [_problem(state, damage) for damage in damages]
 
 
@@ -146,13 +139,12 @@ def _name(state: State, key: int) -> str:
 class _Tree:
     """The stored tree and its checks."""
 
-    def __init__(self, state: State, found: _Records) -> None:
+    def __init__(self, state: State, pages: Pages) -> None:
         self.state = state
-        self.found = found
         self.pages: dict[int, PageRecord] = {}
         self.highest: dict[int, int] = {}
         self.strays: list[int] = []
-        for key, page in found.pages.items():  # in the order of their keys
+        for key, page in pages.items():  # in the order of their keys
             number = segment_number(key)
             if number >= len(state.counters):
                 self.strays.append(key)
