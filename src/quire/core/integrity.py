@@ -123,8 +123,10 @@ class RecordCheck:
         self._touched: dict[tuple[Family, int], int] = {}
         """The last entries that changed these records, according to the journal."""
         self._pages: Counter[int] = Counter()
-        self._children: dict[int, Tally] = {}
-        self._pinned: set[int] = set()
+        self.children: dict[int, Tally] = {}
+        """The right number of children of each folder, and the sum of their orders."""
+        self.pinned: set[int] = set()
+        """The keys of the pinned pages."""
         self._tallies: dict[int, int] = {}
         self._gaps: list[tuple[int, int]] = []
         self._calls: dict[int, list[int]] = {}
@@ -210,16 +212,16 @@ class RecordCheck:
         """Compare derived records with the records that they are derived from."""
         if head.tally_of >= 0:
             self._tallies[head.tally_of] = head.tally
-        for key in self._tallies.keys() | self._children.keys():
+        for key in self._tallies.keys() | self.children.keys():
             counted = Tally.unpack(self._tallies.get(key, 0))
-            found = self._children.get(key, Tally())
+            found = self.children.get(key, Tally())
             is_read = key in self._tallies or key not in self._found[TALLY]
             if is_read and counted.children != found.children:
                 text = f"it counts {counted.children} children, not {found.children}."
                 self._report(TALLY, key, text, derived=True)
             elif is_read and counted.orders not in (0, found.orders):
                 self._report(TALLY, key, "its sum of the places of the children is wrong.", derived=True)
-        for key in self._pinned ^ self._found[PIN]:
+        for key in self.pinned ^ self._found[PIN]:
             self._report(PIN, key, "its pin and the list of pins disagree.", derived=True)
         for key in self.wrong_calls():
             self._report(CALL, key, f"call record {key} is missing or lacks a page.", derived=True)
@@ -265,9 +267,9 @@ class RecordCheck:
         if page.header.body:
             self._needed[BODY][page.header.body] = (PAGE, page.key)
         if page.parent is not None and not page.is_cold:
-            self._children[page.parent] = self._children.get(page.parent, Tally()).plus(1, crc32(page.rank))
+            self.children[page.parent] = self.children.get(page.parent, Tally()).plus(1, crc32(page.rank))
         if page.header.pinned:
-            self._pinned.add(page.key)
+            self.pinned.add(page.key)
 
     def _add_entry(self, key: int, entry: EntryRecord) -> None:
         """Check that the journal has no gap, and note the records that it touched.

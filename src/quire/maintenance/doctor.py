@@ -11,7 +11,6 @@ from contextlib import suppress
 from itertools import islice
 from time import sleep
 from typing import NamedTuple
-from zlib import crc32
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from quire.core.integrity import RecordCheck, read_records
 from quire.core.records import (
     PAGE_CODE,
     PageRecord,
-    Tally,
     decode_deferred_change,
     decode_entry,
     decode_head,
@@ -74,7 +72,8 @@ from quire.storage.urls import StoreLocation, storage_at
 from quire.system.check import Problem, check_stored, find_damaged
 
 _BATCH = 256
-_DERIVED: tuple[Family, ...] = (TALLY, PIN)
+_REMADE: tuple[Family, ...] = (VECTOR, LAYOUT, SHEET)
+"""Families of derived records that the next search or fold creates again."""
 _UNUSED: dict[Family, str] = {
     BODY: "texts that no page and no history refers to",
     VECTOR: "vectors of pages that are gone",
@@ -272,8 +271,10 @@ class _ContextExamination:
         writes += delete_vectors(snapshot, self._context, state.mark, left)
         return _Findings(head, symptoms, Commit(head.version, head.version, value, writes, head.value))
 
-    def _symptom(self, code: str, severity: Severity, where: str, text: str, remedy: str = "") -> Symptom:
-        return Symptom(code, severity, where, text, remedy, self._context)
+    def _symptom(
+        self, code: str, severity: Severity, where: str, text: str, remedy: str = "", *, repaired: bool = False
+    ) -> Symptom:
+        return Symptom(code, severity, where, text, remedy, self._context, repaired)
 
     def _problem(self, problem: Problem) -> Symptom:
         if problem.invariant == 0:
@@ -283,12 +284,11 @@ class _ContextExamination:
 
     def _derived_problem(self, problem: Problem, *, repaired: bool) -> Symptom:
         code = "count_wrong" if problem.invariant else "record_damaged"
-        symptom = self._symptom(code, "warning", problem.where, problem.text, _REPAIRS)
-        return replace(symptom, repaired=repaired)
+        return self._symptom(code, "warning", problem.where, problem.text, _REPAIRS, repaired=repaired)
 
     def _unused_problem(self, family: Family, keys: list[int]) -> Symptom:
         text = f"{len(keys):,} {_UNUSED[family]}."
-        return replace(self._symptom("unreached_records", "note", family, text, _REPAIRS), repaired=self._repair)
+        return self._symptom("unreached_records", "note", family, text, _REPAIRS, repaired=self._repair)
 
     def _report_unfinished(self, head: Head) -> list[Symptom]:
         """Report a copy or a removal that was interrupted. One that is in progress changes the head soon."""
@@ -298,10 +298,10 @@ class _ContextExamination:
         if head.value != REMOVING_HEAD:
             remedy = "Run the same migration or import again to finish it, or delete the context."
             return [self._symptom("copy_unfinished", "warning", "context", "It is an unfinished copy.", remedy)]
-        symptom = self._symptom("removal_unfinished", "warning", "context", "Its removal was interrupted.", _REPAIRS)
         if self._repair:
             drop_with_companions(self._storage, self._context)
-        return [replace(symptom, repaired=self._repair)]
+        text = "Its removal was interrupted."
+        return [self._symptom("removal_unfinished", "warning", "context", text, _REPAIRS, repaired=self._repair)]
 
 
 class _ContextChanged(Exception):
@@ -365,28 +365,18 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
     If a vector is missing or cannot be read, all vectors are deleted; the next semantic search creates them. Damaged
     layouts and sheets are deleted in the same way; the next fold creates them.
     """
-    children: dict[int, Tally] = {}
-    pinned: set[int] = set()
-    for page in state.segment_pages():
-        if page.parent is not None and not page.is_cold:
-            children[page.parent] = children.get(page.parent, Tally()).plus(1, crc32(page.rank))
-        if page.header.pinned:
-            pinned.add(page.key)
-    writes: list[Write] = []
-    for family in _DERIVED:
-        writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
-    writes += [Put(TALLY, key, encode_record(key, tally.pack(), state.mark)) for key, tally in children.items()]
-    writes += [Put(PIN, key, b"") for key in sorted(pinned)]
     damaged: set[str] = set()
     head = Head(state.version, state.head_value)
     check = RecordCheck(state.context, head, lambda damage: damaged.add(damage.family))
     read_records(check, state.storage, state.context)
+    writes: list[Write] = []
+    for family in (TALLY, PIN, *(family for family in _REMADE if family in damaged)):
+        writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
+    writes += [Put(TALLY, key, encode_record(key, tally.pack(), state.mark)) for key, tally in check.children.items()]
+    writes += [Put(PIN, key, b"") for key in sorted(check.pinned)]
     writes += [Put(CALL, key, encode_record(key, pages, state.mark)) for key, pages in check.wrong_calls().items()]
-    for family in (VECTOR, LAYOUT, SHEET):
-        if family in damaged:
-            writes += [Delete(family, record.key) for record in state.storage.scan(state.context, family)]
     layouts = 0 if LAYOUT in damaged else state.head.layouts
-    counts = replace(state.counts(), pins=len(pinned))
+    counts = replace(state.counts(), pins=len(check.pinned))
     new_head = replace(state.head, tally_of=-1, tally=0, layouts=layouts, counts=counts)
     return writes, encode_record(0, new_head)
 
