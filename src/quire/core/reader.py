@@ -220,14 +220,9 @@ class Numbering:
 
     def number(self, index: int) -> int:
         """Return the number of the message with this index."""
-        low, high = 0, len(self._firsts)
-        while low < high:  # find the gaps with fewer than `index` messages before them
-            middle = (low + high) // 2
-            if self._firsts[middle] - self._before[middle] <= index:
-                low = middle + 1
-            else:
-                high = middle
-        return index if low == 0 else index + self._before[low - 1] + self._lasts[low - 1] - self._firsts[low - 1] + 1
+        gaps = range(len(self._firsts))
+        place = bisect_right(gaps, index, key=lambda gap: self._firsts[gap] - self._before[gap]) - 1
+        return index if place < 0 else index + self._before[place] + self._lasts[place] - self._firsts[place] + 1
 
     def numbers(self) -> Iterator[int]:
         """Yield all numbers that are left, in order."""
