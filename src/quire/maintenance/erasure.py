@@ -73,12 +73,14 @@ def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
             break
     left = scrub_bytes(storage, removed)
     removed.remove(name)
+    # records without a head may be those of a fork
+    headless = [Remainder("unknown", f"{symptom.where}: {symptom.text}") for symptom in find_lost_heads(storage)]
     return Erasure(
         contexts=(name, *removed),
         forks=tuple(removed),
         reached=reached,
         scrubbed=not left,
-        remains=(*left, *family.remainders(), *_find_headless(storage), COPIES),
+        remains=(*left, *family.remainders(), *headless, COPIES),
     )
 
 
@@ -121,12 +123,6 @@ class _Family:
         if self.unreadable:
             text = "Their heads cannot be read, so they may be forks"
             yield Remainder("unknown", f"{text}: {', '.join(map(short_repr, self.unreadable))}.")
-
-
-def _find_headless(storage: Storage) -> Iterator[Remainder]:
-    """Yield the records without a head, which may be those of a fork."""
-    for symptom in find_lost_heads(storage):
-        yield Remainder("unknown", f"{symptom.where}: {symptom.text}")
 
 
 def _find(storage: Storage, name: str) -> HeadRecord | None:

@@ -88,7 +88,7 @@ def _to_html(context: str, document: Mapping[str, Any]) -> Iterator[str]:
     for segment in document["segments"]:
         listed = list(_in_order(pages, segment["rootIndex"]))
         in_tree = set(listed)
-        cold = [index for index in pages if _segment_of(index) == segment["id"] and index not in in_tree]
+        cold = [index for index in pages if index.rpartition("-")[0] == segment["id"] and index not in in_tree]
         yield f"<section><h2>{escape(segment['name'])}</h2>\n"
         if segment["description"]:
             yield f"<p>{escape(segment['description'])}</p>\n"
@@ -105,10 +105,6 @@ def _in_order(pages: Mapping[str, Any], root: str) -> Iterator[str]:
         index = waiting.pop()
         yield index
         waiting += reversed(pages[index].get("children", ()))
-
-
-def _segment_of(index: str) -> str:
-    return index.rpartition("-")[0]
 
 
 def _page_to_html(index: str, page: Mapping[str, Any]) -> Iterator[str]:

@@ -83,7 +83,8 @@ def read_frames(data: bytes, base: int) -> Iterator[Frame]:
     while position < len(data):
         frame = _read_frame(data, position, base)
         if frame is None:
-            _check_tail(data, position, base)
+            if find_frame(data, position + 1) < len(data):
+                raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
             return
         yield frame
         position = frame.end - base
@@ -111,12 +112,6 @@ def _read_frame(data: bytes, position: int, base: int) -> Frame | None:
     except (msgspec.MsgspecError, ValueError, TypeError, IndexError):
         return None
     return Frame(base + position, base + end, version, head, entries)
-
-
-def _check_tail(data: bytes, position: int, base: int) -> None:
-    """Raise `Corrupt` if a complete frame follows an unreadable one."""
-    if find_frame(data, position + 1) < len(data):
-        raise Corrupt(f"The log is damaged at byte {base + position}; the commits after it are intact.")
 
 
 def find_frame(data: bytes, position: int) -> int:
