@@ -272,13 +272,10 @@ class FileStorage:
 
     def _open_log(self, folder: Path, context: str) -> ContextLog | None:
         """Read a log. Before damage is reported, look again: another process may create, drop or rewrite the log."""
-        for attempt in range(_OPEN_ATTEMPTS):
-            try:
+        for _ in range(_OPEN_ATTEMPTS - 1):
+            with suppress(Corrupt, FileNotFoundError):
                 return _read_log(folder, context)
-            except (Corrupt, FileNotFoundError):
-                if attempt == _OPEN_ATTEMPTS - 1:
-                    raise
-        return None
+        return _read_log(folder, context)
 
     def _cache(self, context: str, log: ContextLog) -> ContextLog:
         """Cache the log, and park the least recently used ones."""
