@@ -358,11 +358,8 @@ class Plan(Reader):
     def discard_page_changes(self) -> None:
         """Drop all planned changes of pages, and layouts."""
         self.erasures.clear()
-        for index in (self.pages, self._groups, self._turns, self.layouts):
-            index.clear()
-        self._pins.clear()
-        self._last.clear()
-        self.bodies.clear()
+        for planned in (self.pages, self.bodies, self.layouts, self._groups, self._turns, self._last, self._pins):
+            planned.clear()
         self.applies_deferred = False
 
     def next_position(self) -> int:

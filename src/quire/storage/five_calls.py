@@ -14,8 +14,8 @@ import msgspec
 
 from quire.errors import Corrupt, InvalidValue, StorageFailure, short_repr
 from quire.model.pages import DetailPage
-from quire.storage.base import Commit, Delete, Head, Patch, Put, Write, check_context_name, check_families, conflict
-from quire.storage.memory import MemoryStorage, Table
+from quire.storage.base import Commit, Delete, Patch, Put, Write, check_context_name, check_families, conflict
+from quire.storage.memory import MemoryStorage
 
 _KINDS: Final = {"put": Put, "patch": Patch, "delete": Delete}
 _MOST_PAGES: Final = 256
@@ -113,8 +113,6 @@ class FiveCallStorage(MemoryStorage):
                 except StorageFailure as error:
                     _log.warning("The removal of context %r was not finished: %s", context, error)
                 continue
-            table: Table[bytes] = Table()
-            self._contexts[context] = Head(0, b""), table
             for _, saved in pages[start:]:
                 writes = [_to_write(values) for values in saved.writes]
                 self._finish(context, Commit(0, saved.version, saved.head, writes))

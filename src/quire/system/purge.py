@@ -207,8 +207,8 @@ def require_known_pages(state: State, indices: Sequence[PageIndex]) -> list[int]
     for index in indices:
         key = state.key_of(index)
         if key is None or state.page(key) is None:
-            state.require_page(index)  # raises
-        keys.append(state.key_of(index) or 0)
+            key = state.require_page(index).key  # raises
+        keys.append(key)
     return keys
 
 

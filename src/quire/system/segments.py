@@ -83,8 +83,7 @@ def update_segment(
     number = plan.require_segment(segment_id)
     before = {kind: plan.first_segment(kind) for kind in _UNIQUE}
     _change(plan, segment_id, fields)
-    segment = plan.segment(number)
-    if "type" in fields and number in plan.segments and segment is not None:
+    if "type" in fields and number in plan.segments:
         _check_type_change(plan, number, before)
 
 
