@@ -7,6 +7,7 @@ version and the head of the source.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import zip_longest
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -334,19 +335,16 @@ def migrate(
     Raises `InvalidOperation` if source and target are the same store, `StorageFailure` if the source does not exist.
     Call it again to resume an interrupted copy.
     """
-    from_, owns_source = storage_at(source, create=False)
-    try:
-        to, owns_target = storage_at(target)
-        try:
-            if _identity(from_) == _identity(to):
-                raise InvalidOperation("The source and the target are the same store; give another target.")
-            return copy_contexts(from_, to, contexts, replace=replace, progress=progress)
-        finally:
-            if owns_target:
-                to.close()
-    finally:
+    with ExitStack() as cleanup:
+        from_, owns_source = storage_at(source, create=False)
         if owns_source:
-            from_.close()
+            cleanup.callback(from_.close)
+        to, owns_target = storage_at(target)
+        if owns_target:
+            cleanup.callback(to.close)
+        if _identity(from_) == _identity(to):
+            raise InvalidOperation("The source and the target are the same store; give another target.")
+        return copy_contexts(from_, to, contexts, replace=replace, progress=progress)
 
 
 def _identity(storage: Storage) -> object:
