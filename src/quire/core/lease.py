@@ -10,7 +10,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
@@ -120,20 +120,13 @@ class Lease:
 
     def release(self, *, key: str = "", finished: bool | None = None, added: int = 0) -> None:
         """End the lease; with `finished`, store the state of its key. Raises `Conflict` if it is lost."""
-        writes: list[Write] = []
-        if key:
-            known = self._storage.get(self._name, NOTE, _hash(key))
-            turns = _key_decoder.decode(known.value).turns if known else ()
-            left = tuple(turn for turn in turns if turn[0] != key)
-            left += () if finished is None else ((key, finished, added),)
-            value = msgspec.msgpack.encode(KeyRecord(left))
-            writes = [Put(NOTE, _hash(key), value)] if left else [Delete(NOTE, _hash(key))] if known else []
-        self._write(writes, released=True)
+        turns = () if finished is None else ((key, finished, added),)
+        self._write(_replace_turns(self._storage, self._name, key, *turns) if key else [], released=True)
 
-    def _write(self, writes: list[Write] | None = None, **fields: object) -> None:
+    def _write(self, writes: Sequence[Write] = (), **fields: object) -> None:
         with self._lock:
             try:
-                self._commit(writes or [], fields)
+                self._commit(writes, fields)
             except Conflict:
                 found = self._storage.head(self._name)
                 record = _decoder.decode(found.value) if found else None
@@ -141,9 +134,9 @@ class Lease:
                     self.is_lost = True
                     raise
                 self._version, self._record = found.version, record  # our last write succeeded, its reply was lost
-                self._commit(writes or [], fields)
+                self._commit(writes, fields)
 
-    def _commit(self, writes: list[Write], fields: dict[str, object]) -> None:
+    def _commit(self, writes: Sequence[Write], fields: dict[str, object]) -> None:
         record = replace(self._record, **fields)
         value, seen = msgspec.msgpack.encode(record), msgspec.msgpack.encode(self._record)
         self._storage.commit(self._name, Commit(self._version, self._version + 1, value, writes, seen))
@@ -219,10 +212,16 @@ def _write_unfinished(storage: Storage, name: str, lease: LeaseRecord | None) ->
     """Return the write that marks the turn of a dead worker as unfinished, if the turn has a key and `keep`."""
     if lease is None or lease.released or not lease.keep or not lease.key:
         return []
-    known = storage.get(name, NOTE, _hash(lease.key))
-    turns = _key_decoder.decode(known.value).turns if known else ()
-    left = tuple(turn for turn in turns if turn[0] != lease.key)
-    return [Put(NOTE, _hash(lease.key), msgspec.msgpack.encode(KeyRecord((*left, (lease.key, False, 0)))))]
+    return _replace_turns(storage, name, lease.key, (lease.key, False, 0))
+
+
+def _replace_turns(storage: Storage, name: str, key: str, *turns: tuple[str, bool, int]) -> list[Write]:
+    """Return the write that replaces the turns with a key, if it changes anything."""
+    found = storage.get(name, NOTE, _hash(key))
+    others = [turn for turn in _key_decoder.decode(found.value).turns if turn[0] != key] if found else []
+    if others or turns:
+        return [Put(NOTE, _hash(key), msgspec.msgpack.encode(KeyRecord((*others, *turns))))]
+    return [Delete(NOTE, _hash(key))] if found else []
 
 
 def _busy(context: str, lease: LeaseRecord) -> Busy:
