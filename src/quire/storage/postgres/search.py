@@ -236,14 +236,12 @@ class PostgresIndex:
             db.execute(sql(_PUT_SIZES), (number, numbers, [sizes.block(block) for block in numbers]))
 
     def _count(self, number: int, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
-        last = _term(phrase.terms[-1], prefix=phrase.prefix)
         if len(phrase.terms) == 1:
-            exact = self._session.read(*_query(_COUNT, number, last, spans, (most,)))[0][0]
+            exact = self._session.read(*_query(_COUNT, number, _terms(phrase), spans, (most,)))[0][0]
             if exact >= most:
                 return int(exact)
             return min(int(exact) + self._count_rows(number, _quote_term(WIDE), phrase, spans, most), most)
-        terms = " & ".join([*map(_quote_term, phrase.terms[:-1]), last])
-        return self._count_rows(number, f"({terms}) | {_quote_term(WIDE)}", phrase, spans, most)
+        return self._count_rows(number, f"({_terms(phrase)}) | {_quote_term(WIDE)}", phrase, spans, most)
 
     def _count_rows(self, number: int, match: str, phrase: Phrase, spans: Sequence[Span], most: int) -> int:
         """Return how many of the candidates have the phrase, by reading each one."""
@@ -357,12 +355,9 @@ def _make_tsquery(wanted: IndexQuery) -> str:
 
 
 def _terms(phrase: Phrase) -> str:
-    last = _term(phrase.terms[-1], prefix=phrase.prefix)
-    return " & ".join(dict.fromkeys([*map(_quote_term, phrase.terms[:-1]), last]))
-
-
-def _term(term: str, *, prefix: bool) -> str:
-    return f"{_quote_term(term)}:*" if prefix else _quote_term(term)
+    """Return a tsquery for the terms of a phrase."""
+    *others, last = map(_quote_term, phrase.terms)
+    return " & ".join(dict.fromkeys([*others, f"{last}:*" if phrase.prefix else last]))
 
 
 def _quote_term(term: str) -> str:
