@@ -26,14 +26,14 @@ import msgspec
 from msgspec import Struct, field
 
 from quire.model.sized_cache import SizedCache
-from quire.storage.base import CALL, FAMILIES, PAGE, Delete, Family, Patch, Put, Record, Write
+from quire.storage.base import CALL, PAGE, Delete, Family, Patch, Put, Record, Write
 from quire.storage.file.frames import DELETE, PATCH, PUT, Frame
 from quire.storage.s3.client import Objects, damaged
 
 SortKey = tuple[int | bytes, ...]
 """(rank, key) of a record, or (SLOTS, group, order, key) of its position in a group."""
 
-_RANKS: Final[dict[Family, int]] = {
+RANKS: Final[dict[Family, int]] = {
     "body": 10,
     "message": 11,
     "journal": 12,
@@ -48,9 +48,8 @@ _RANKS: Final[dict[Family, int]] = {
     "note": 42,
     "segment": 43,
 }
-SLOTS: Final = 21
-RANKS: Final[dict[Family, int]] = {family: _RANKS.get(family, 100 + number) for number, family in enumerate(FAMILIES)}
 """The order of families in a chunk. Opening a context reads the end of a chunk, so the small families are there."""
+SLOTS: Final = 21
 _FAMILIES: Final[dict[int, Family]] = {rank: family for family, rank in RANKS.items()}
 
 

@@ -302,9 +302,7 @@ class _Merge:
         """Return the position of the old runs in a head; None if the merge is too late for it."""
         if head.incarnation != self._head.incarnation or head.fence > self._head.flushes:
             return None
-        if not head.log.startswith(self._log):
-            return None
-        if self._log and head.flushes != self._head.flushes:
+        if not head.log.startswith(self._log) or (self._log and head.flushes != self._head.flushes):
             return None
         count = len(self._old)
         if not count:
