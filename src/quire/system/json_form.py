@@ -376,9 +376,7 @@ class _Document:
                 MAX_NAME,
                 empty=False,
             ),
-            description=check_one_line(
-                plan.redact(_field(form, "description", str, place, "")), f"{place}.description", MAX_DESCRIPTION
-            ),
+            description=_line(plan, form, "description", place, MAX_DESCRIPTION, ""),
             type=check_choice(SegmentType, form.get("type", SegmentType.CUSTOM), f"{place}.type"),
             permission=check_choice(Permission, form.get("permission", Permission.READ_WRITE), f"{place}.permission"),
             max_capacity=check_whole_number(form.get("maxCapacity", 0), f"{place}.maxCapacity"),
@@ -459,17 +457,13 @@ class _Document:
         parent = self._parent(index, form, lifecycle, place)
         numbers = self._messages.get(index)
         detail = "" if folder or numbers else check_text(plan.redact(form.get("detail", "")), f"{place}.detail")
-        description = check_one_line(
-            plan.redact(_field(form, "description", str, place, "")), f"{place}.description", MAX_DESCRIPTION
-        )
+        description = _line(plan, form, "description", place, MAX_DESCRIPTION, "")
         created = _moment(form, "createdAt", place, plan.now)
         header = Header(
             folder=folder,
             name=check_one_line(plan.redact(_field(form, "name", str, place)), f"{place}.name", MAX_NAME, empty=False),
             description=description,
-            author=plan.author(
-                check_one_line(plan.redact(_field(form, "author", str, place, plan.actor)), f"{place}.author", MAX_NAME)
-            ),
+            author=plan.author(_line(plan, form, "author", place, MAX_NAME, plan.actor)),
             created=created,
             age=max(0, _moment(form, "updatedAt", place, plan.now) - created),
             born=plan.seq,
@@ -530,6 +524,11 @@ def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default
         where = f"{place}.{name}" if place else name
         _refuse(where, f"is {short_repr(value)}; {kind.__name__} is needed" if name in form else "is missing")
     return value
+
+
+def _line(plan: Plan, form: dict[str, Any], name: str, place: str, limit: int, default: str) -> str:
+    """Return a text of one line without secrets, or the default."""
+    return check_one_line(plan.redact(_field(form, name, str, place, default)), f"{place}.{name}", limit)
 
 
 def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
