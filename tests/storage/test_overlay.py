@@ -1,4 +1,4 @@
-"""The overlay: its commits are visible through it, invisible below until `flush`, and then one commit."""
+"""The overlay: its commits are visible through it, invisible below until `as_commit` is committed there."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -48,6 +48,13 @@ def over(below: Storage, *writes: Write) -> OverlayStorage:
     if writes:
         write(overlay, "c", *writes)
     return overlay
+
+
+def flush(overlay: OverlayStorage) -> None:
+    """Commit the changes of an overlay below, as a transaction does."""
+    commit = overlay.as_commit()
+    if commit is not None:
+        overlay.below.commit(overlay.context, commit)
 
 
 # Reading
@@ -144,7 +151,7 @@ def test_an_overlay_lies_over_any_backend(tmp_path: Path, backend: type[FileStor
         storage.fork("origin", "c", Commit(1, 1, HEAD, ()), {})
         overlay = over(storage, *pages(range(600, 700), group=1), Delete(BODY, 3), Patch(PAGE, 300, b"x"))
         write(overlay, "c", Put(BODY, 9, b"9"), *(Delete(PAGE, key) for key in range(0, 700, 2)))
-        overlay.flush()
+        flush(overlay)
         assert contents(overlay, "c") == contents(storage, "c")
     for name in ("c", "origin"):
         assert contents(below, name) == contents(model, name)
@@ -174,7 +181,7 @@ def test_a_patch_of_a_deleted_record_does_nothing() -> None:
     overlay = over(filled(), Delete(PAGE, 10), Patch(PAGE, 10, b"ghost"))
     write(overlay, "c", Patch(PAGE, 10, b"ghost"), Patch(PAGE, 20, b"x"), Delete(PAGE, 20), Patch(PAGE, 20, b"ghost"))
     assert (overlay.get("c", PAGE, 10), overlay.get("c", PAGE, 20)) == (None, None)
-    overlay.flush()
+    flush(overlay)
     assert keys_of(overlay.below.scan("c", PAGE)) == [0, *range(30, 100, 10)]
 
 
@@ -183,7 +190,7 @@ def test_a_put_brings_a_deleted_record_back() -> None:
     write(overlay, "c", Put(PAGE, 20, b"back"), Patch(PAGE, 20, b"patched"))
     assert overlay.get("c", PAGE, 10) == Record(10, b"back", 1, b"z")
     assert overlay.get("c", PAGE, 20) == Record(20, b"patched")
-    overlay.flush()
+    flush(overlay)
     assert overlay.below.get("c", PAGE, 10) == Record(10, b"back", 1, b"z")
     assert overlay.below.get("c", PAGE, 20) == Record(20, b"patched")
 
@@ -193,7 +200,7 @@ def test_a_record_of_its_own_can_go_again() -> None:
     write(overlay, "c", Delete(PAGE, 11), Delete(PAGE, 12))
     assert overlay.get("c", PAGE, 11) is None
     before = contents(overlay, "c")
-    overlay.flush()
+    flush(overlay)
     assert contents(overlay.below, "c") == before
 
 
@@ -281,7 +288,7 @@ def test_nothing_reaches_below_before_it_is_poured() -> None:
     write(overlay, "c", *pages(range(100, 200)))
     assert contents(below, "c") == before
     after = contents(overlay, "c")
-    overlay.flush()
+    flush(overlay)
     assert contents(below, "c") == after
     assert contents(overlay, "c") == after
 
@@ -293,7 +300,7 @@ def test_pouring_is_one_commit_of_all_commits() -> None:
         overlay.commit("c", Commit(version, version + 1, b"%d" % version, [Put(JOURNAL, version, b"x")]))
     assert "commit" not in below.calls
     below.arm(0)
-    overlay.flush()
+    flush(overlay)
     assert below.calls == ["commit"]
     assert below.head("c") == Head(6, b"5")
     assert keys_of(below.scan("c", JOURNAL)) == [1, 2, 3, 4, 5]
@@ -303,29 +310,12 @@ def test_pouring_without_a_commit_commits_nothing() -> None:
     below = FaultyStorage(filled())
     overlay = over(below)
     below.arm(0)
-    overlay.flush()
+    flush(overlay)
     assert overlay.as_commit() is None
     assert below.calls == []
     empty = OverlayStorage(below, "never there")
-    empty.flush()
+    flush(empty)
     assert below.head("never there") is None
-
-
-def test_pouring_twice_is_fine_and_an_overlay_goes_on_after_it() -> None:
-    below = FaultyStorage(filled())
-    overlay = over(below, *pages([11]), Delete(PAGE, 0))
-    overlay.flush()
-    below.arm(0)
-    overlay.flush()
-    assert below.calls == []
-    write(below, "c", *pages([0]))
-    overlay = over(below, *pages([12]))
-    overlay.flush()
-    write(overlay, "c", *pages([13]), Delete(PAGE, 12))
-    assert keys_of(below.scan("c", PAGE, 0, 15)) == [0, 10, 11, 12]
-    overlay.flush()
-    assert keys_of(below.scan("c", PAGE, 0, 15)) == [0, 10, 11, 13]
-    assert contents(overlay, "c") == contents(below, "c")
 
 
 def test_pouring_over_what_someone_else_wrote_is_refused_and_leaves_everything() -> None:
@@ -336,7 +326,7 @@ def test_pouring_over_what_someone_else_wrote_is_refused_and_leaves_everything()
     before = contents(below, "c")
     for _ in range(2):
         with pytest.raises(Conflict):
-            overlay.flush()
+            flush(overlay)
         assert contents(below, "c") == before
         assert overlay.as_commit() == mine
     assert overlay.get("c", PAGE, 11) is not None
@@ -349,11 +339,11 @@ def test_pouring_over_a_context_that_was_made_anew_is_refused() -> None:
     overlay = over(below, *pages([2]))
     below.drop("c")
     with pytest.raises(Conflict):
-        overlay.flush()
+        flush(overlay)
     assert contents(below, "c") == EMPTY
     below.commit("c", Commit(0, 1, b"new", pages([3])))
     with pytest.raises(Conflict):
-        overlay.flush()
+        flush(overlay)
     assert keys_of(below.scan("c", PAGE)) == [3]
 
 
@@ -363,10 +353,10 @@ def test_pouring_that_fails_can_be_done_again() -> None:
     before, after = contents(below.inner, "c"), contents(overlay, "c")
     below.arm(1)
     with pytest.raises(InjectedFault):
-        overlay.flush()
+        flush(overlay)
     assert contents(below.inner, "c") == before
     assert contents(overlay, "c") == after
-    overlay.flush()
+    flush(overlay)
     assert contents(below.inner, "c") == after
 
 
@@ -379,7 +369,7 @@ def test_a_context_can_begin_in_an_overlay() -> None:
     assert list(overlay.contexts()) == ["c", "new", "other"]
     assert list(overlay.contexts("new")) == ["other"]
     assert list(below.contexts()) == ["c", "other"]
-    overlay.flush()
+    flush(overlay)
     assert contents(below, "new") == contents(overlay, "new")
     assert list(overlay.contexts()) == list(below.contexts()) == ["c", "new", "other"]
 
@@ -389,7 +379,7 @@ def test_a_context_that_someone_else_began_is_not_overwritten() -> None:
     overlay = over(below, *pages([1]))
     write(below, "c", *pages([2]))
     with pytest.raises(Conflict):
-        overlay.flush()
+        flush(overlay)
     assert keys_of(below.scan("c", PAGE)) == [2]
 
 
@@ -401,10 +391,10 @@ def test_an_overlay_over_an_overlay_pours_into_the_lower_one() -> None:
     assert keys_of(lower.scan("c", PAGE, 0, 25)) == [0, 11, 20]
     assert keys_of(upper.scan("c", PAGE, 0, 25)) == [0, 10, 12, 20]
     after = contents(upper, "c")
-    upper.flush()
+    flush(upper)
     assert contents(lower, "c") == contents(upper, "c") == after
     assert contents(bottom, "c") == before
-    lower.flush()
+    flush(lower)
     assert contents(bottom, "c") == after
 
 
@@ -413,7 +403,7 @@ def test_a_lower_overlay_that_moved_on_refuses_the_upper_one() -> None:
     upper = over(lower, *pages([12]))
     write(lower, "c", *pages([13]))
     with pytest.raises(Conflict):
-        upper.flush()
+        flush(upper)
     assert keys_of(lower.scan("c", PAGE, 0, 15)) == [0, 10, 11, 13]
 
 
@@ -472,10 +462,10 @@ def test_an_overlay_reads_like_a_storage_to_which_the_same_was_done(
             write(each, "c", *writes)
     assert all_reads(upper, low, high, slot) == all_reads(plain, low, high, slot)
     assert all_reads(below, low, high, slot) == untouched
-    upper.flush()
+    flush(upper)
     assert all_reads(lower, low, high, slot) == all_reads(plain, low, high, slot)
     assert all_reads(below, low, high, slot) == untouched
-    lower.flush()
+    flush(lower)
     for poured in (below, lower, upper):
         assert all_reads(poured, low, high, slot) == all_reads(plain, low, high, slot)
     assert version_of(below, "c") == len(before) + len(held) + len(held_twice)

@@ -1,7 +1,7 @@
 """A storage that holds back commits: several operations reach the storage below as one commit, or never.
 
-Reads see the overlay's records on top of those below. `flush()` writes everything below in one commit. A discarded
-overlay leaves no trace in the storage below, even if its process dies.
+Reads see the overlay's records on top of those below. `as_commit()` returns everything as one commit for the storage
+below. A discarded overlay leaves no trace there, even if its process dies.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +45,7 @@ class OverlayStorage:
         self.below = below
         self.context = context
         self.start = below.head(context)
-        """The head of the context below when this overlay was created or flushed."""
+        """The head of the context below when this overlay was created."""
         self._head = self.start
         self._table: Table[bytes] = Table()
         self._deleted: set[tuple[Family, int]] = set()
@@ -144,14 +144,6 @@ class OverlayStorage:
                     writes.append(Put(family, key, row.value, row.group, row.order))
             expect, seen = (self.start.version, self.start.value) if self.start else (0, b"")
             return Commit(expect, self._head.version, self._head.value, writes, seen)
-
-    def flush(self) -> None:
-        """Commit all changes below. Raises `Conflict`, and changes nothing, if another writer committed there."""
-        with self._lock:
-            commit = self.as_commit()
-            if commit is not None:
-                self.below.commit(self.context, commit)
-                self.start, self._table, self._deleted = self._head, Table(), set()
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
         if context == self.context:
