@@ -116,7 +116,7 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease. If another worker holds it now, set `is_lost`."""
         with suppress(QuireError):  # a storage that fails now may work at the next renewal
-            self._write(expires=_now() + int(LEASE_SECONDS * 1_000))
+            self._write(expires=now_milliseconds() + int(LEASE_SECONDS * 1_000))
 
     def release(self, *, key: str = "", finished: bool | None = None, added: int = 0) -> None:
         """End the lease; with `finished`, store the state of its key. Raises `Conflict` if it is lost."""
@@ -164,14 +164,14 @@ def acquire(
     while True:
         found = storage.head(name)
         lease = _decoder.decode(found.value) if found else None
-        if lease is None or lease.released or lease.expires < _now() or is_dead(lease.process):
+        if lease is None or lease.released or lease.expires < now_milliseconds() or is_dead(lease.process):
             head = before()
             number = max(lease.number if lease else 0, turn_of(head) if head else 0) + 1
             record = LeaseRecord(
                 number,
                 f"{socket.gethostname()} process {os.getpid()} {threading.current_thread().name}",
-                _now(),
-                _now() + int(LEASE_SECONDS * 1_000),
+                now_milliseconds(),
+                now_milliseconds() + int(LEASE_SECONDS * 1_000),
                 key,
                 keep,
                 head.version if head else 0,
@@ -275,7 +275,8 @@ def _hash(key: str) -> int:
     return int.from_bytes(blake2b(key.encode(), digest_size=4).digest())
 
 
-def _now() -> int:
+def now_milliseconds() -> int:
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.lease import companion_of, identify_process, is_dead
+from quire.core.lease import companion_of, identify_process, is_dead, now_milliseconds
 from quire.core.records import decode_head
 from quire.errors import Conflict
 from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
@@ -51,7 +51,7 @@ class SummaryRecord(Struct, frozen=True, array_like=True, gc=False):
         """True if a worker may ask for this summary."""
         if self.summary:
             return False
-        return self.expires < _now() or is_dead(self.process)
+        return self.expires < now_milliseconds() or is_dead(self.process)
 
 
 class _BoardHead(Struct, frozen=True, array_like=True, gc=False):
@@ -84,7 +84,7 @@ class SummaryBoard:
 
     def new_claim(self, record: SummaryRecord) -> SummaryRecord:
         """Return a record with a claim of this worker, to be stored by `update`."""
-        expires = _now() + int(CLAIM_SECONDS * 1_000)
+        expires = now_milliseconds() + int(CLAIM_SECONDS * 1_000)
         return replace(record, claimant=self._claimant, process=identify_process(), expires=expires)
 
     def update(self, changes: Changes) -> None:
@@ -123,7 +123,7 @@ class SummaryBoard:
 
         def give_back(found: SummaryRecord) -> SummaryRecord | None:
             pause = int(_DELAY * 1_000) << found.tries
-            later = replace(_unclaimed(found), tries=found.tries + 1, expires=_now() + pause)
+            later = replace(_unclaimed(found), tries=found.tries + 1, expires=now_milliseconds() + pause)
             return later if later.tries < _MAX_TRIES else None
 
         return self._finish(key, version, give_back)
@@ -219,7 +219,3 @@ def _is_at(storage: Storage, context: str, identity: bytes) -> bool:
 
 def _unclaimed(record: SummaryRecord) -> SummaryRecord:
     return replace(record, claimant="", process="", expires=0)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

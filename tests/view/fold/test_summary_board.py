@@ -185,11 +185,11 @@ def test_an_error_is_tried_again_later(tmp_path: Path, monkeypatch: pytest.Monke
             pending = len(board(ctx))
             assert pending > 3
             assert library.summarise(summariser=Model()).waiting == pending  # not now
-            monkeypatch.setattr(summary_board, "_now", lambda: time.time_ns() // 1_000_000 + 7_200_000)
+            monkeypatch.setattr(summary_board, "now_milliseconds", lambda: time.time_ns() // 1_000_000 + 7_200_000)
             report = library.summarise()
             assert (report.stored, report.waiting) == (0, pending)
             assert [str(error) for error in report.errors] == ["no model there"] * 3  # the model is not there
-            monkeypatch.setattr(summary_board, "_now", lambda: time.time_ns() // 1_000_000 + 80_000_000)
+            monkeypatch.setattr(summary_board, "now_milliseconds", lambda: time.time_ns() // 1_000_000 + 80_000_000)
             assert library.summarise(summariser=Model()).stored == pending
 
 
