@@ -380,12 +380,10 @@ class PostgresStorage:
 
     def _check_own(self, context: str, commit: Commit) -> None:
         """Reject immutable records that a fork would read from its origin instead."""
-        keys = [(write.family, write.key) for write in commit.writes if write.family in IMMUTABLE]
-        number = self._number(context) if keys and commit.expect else 0
-        if number and self._sharing.lineage(number):
-            for write in commit.writes:
-                if isinstance(write, Put) and write.family in IMMUTABLE:
-                    self._sharing.check_own(number, write.family, write.key)
+        puts = [write for write in commit.writes if isinstance(write, Put) and write.family in IMMUTABLE]
+        number = self._number(context) if puts and commit.expect else 0
+        for write in puts if number else ():
+            self._sharing.check_own(number, write.family, write.key)
 
     def _create_fork(
         self, db: "Db", context: str, target: str, commit: Commit, commit_id: bytes, refused: list[Conflict]
