@@ -383,13 +383,9 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
 
 def _find_unused(state: State) -> dict[Family, list[int]]:
     """Return the keys of bodies that nothing refers to, and of vectors of removed pages."""
-    found: dict[Family, list[int]] = {BODY: _unused_bodies(state), VECTOR: _unused_vectors(state)}
-    return {family: keys for family, keys in found.items() if keys}
-
-
-def _unused_bodies(state: State) -> list[int]:
     storage, context = state.storage, state.context
-    used = {page.header.body for page in state.segment_pages()}
+    live = {page.key: page.header.body for page in state.segment_pages()}
+    used = set(live.values())
     for record in storage.scan(context, JOURNAL):
         for touched in decode_entry(record.key, record.value, state.mark).touched:
             if touched.family == PAGE_CODE:
@@ -398,15 +394,14 @@ def _unused_bodies(state: State) -> list[int]:
         anchor = decode_deferred_change(record.key, record.value, state.mark)
         used.add(_body_in(Record(record.key, anchor.before or b"", anchor.group, anchor.order)))
         used.add(_body_in(Record(record.key, anchor.opened)))
-    return [record.key for record in storage.scan(context, BODY) if record.key not in used]
+    vectors = (record.key for record in storage.scan(context, VECTOR) if record.key != VECTOR_STATE)
+    found: dict[Family, list[int]] = {
+        BODY: [record.key for record in storage.scan(context, BODY) if record.key not in used],
+        VECTOR: [key for key in vectors if key not in live],
+    }
+    return {family: keys for family, keys in found.items() if keys}
 
 
 def _body_in(record: Record) -> int:
     page = decode_page(record) if record.value else None
     return page.header.body if isinstance(page, PageRecord) else 0
-
-
-def _unused_vectors(state: State) -> list[int]:
-    live = {page.key for page in state.segment_pages()}
-    keys = (record.key for record in state.storage.scan(state.context, VECTOR))
-    return [key for key in keys if key != VECTOR_STATE and key not in live]
