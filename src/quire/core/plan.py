@@ -323,11 +323,11 @@ class Plan(Reader):
         self._last[parent] = max(rank, self._last.get(parent, b""))
         return self._change(record, parent, rank, fields)
 
-    def place_home(self, record: PageRecord, **fields: Any) -> PageRecord:
+    def place_home(self, record: PageRecord, **fields: Any) -> None:
         """Move a page back to its old place, or to the end of the root if its folder is gone."""
         home = self.home_of(record)
         rank = self.free_rank(home, slot_of(record)) if home == record.parent else self.append_rank(home)
-        return self.place(record, home, rank, **fields)
+        self.place(record, home, rank, **fields)
 
     def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
         """Add a page with a key that was never used."""

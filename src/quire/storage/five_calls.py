@@ -114,7 +114,7 @@ class FiveCallStorage(MemoryStorage):
                     _log.warning("The removal of context %r was not finished: %s", context, error)
                 continue
             for _, saved in pages[start:]:
-                writes = [_to_write(values) for values in saved.writes]
+                writes: list[Write] = [_KINDS[kind](**fields) for kind, fields in saved.writes]
                 self._finish(context, Commit(0, saved.version, saved.head, writes))
 
     def _load(self, index: str) -> _Saved:
@@ -165,9 +165,3 @@ def _index(context: str, number: int) -> str:
 def _to_list(write: Write) -> list[Any]:
     kind = next(name for name, kind in _KINDS.items() if isinstance(write, kind))
     return [kind, {name: getattr(write, name) for name in write.__struct_fields__}]
-
-
-def _to_write(values: list[Any]) -> Write:
-    kind, fields = values
-    write: Write = _KINDS[kind](**fields)
-    return write

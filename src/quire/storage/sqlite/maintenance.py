@@ -114,19 +114,14 @@ def _is_search(line: str) -> bool:
     return "fts5" in line.lower() or "search" in line
 
 
-def _are_about_indexes(lines: list[str]) -> bool:
-    """Return whether all lines are about an index, which REINDEX creates again from its table."""
-    return all("index" in line for line in lines)
-
-
 def _file_damaged(text: str) -> Symptom:
     return Symptom("file_damaged", "error", "file", f"{text}.", _FROM_BACKUP)
 
 
 def _check_structure(db: apsw.Connection, lines: list[str], repair: bool) -> Iterator[Symptom]:
     """Yield the damage of tables. With `repair`, rebuild indexes that disagree with their tables."""
-    if lines and repair and _are_about_indexes(lines):
-        db.execute("REINDEX")
+    if lines and repair and all("index" in line for line in lines):
+        db.execute("REINDEX")  # creates the indexes again from their tables
         left, _ = _integrity_lines(db)
         if not left:
             yield Symptom("order_damaged", "error", "file", f"{lines[0]} and more.", repaired=True)
