@@ -80,10 +80,19 @@ class PartBuilder:
         """Return a block of lines for pages that are folded or hidden."""
         cache_key = ("lines", *((page.key, page.header.seq) for page in pages))
         part = self._parts.get(cache_key)
-        if part is None:
-            part = self._lines(reader, pages)
-            if all(page.header.seq <= committed for page in pages):
-                self._cache(cache_key, part)
+        if part is not None:
+            return part
+        text = block_head(self.key, FOLDED)
+        tokens = self.message_tokens(text)
+        shown = []
+        for page in pages:
+            line, size = self.draw_line(reader, page)
+            text += line
+            tokens += size
+            shown.append(ShownPage(page.key, reader.index(page.key), "line", size))
+        part = ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
+        if all(page.header.seq <= committed for page in pages):
+            self._cache(cache_key, part)
         return part
 
     def get_or_build(self, cache_key: tuple[Any, ...], build: Callable[[], ViewPart]) -> ViewPart:
@@ -112,33 +121,28 @@ class PartBuilder:
         return escaped, counted or self.measure(escaped)
 
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
-        index = reader.index(page.key)
-        if page.header.form is Form.SUMMARY and page.header.clip:
-            return self._bounded_note(reader, page, index)
-        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
-        text = head + self.quote_body(reader, page)
+        """Return a text page. A summary with a `clip` of very few tokens shows only its name, its index or `…`."""
+        index, name, limit = reader.index(page.key), self.escaping.escape_line(page.header.name), page.header.clip
+        head = block_head(self.key, f"Note [{index}] {name}")
+        granularity = granularity_of(page)
+        if limit and page.header.form is Form.SUMMARY:
+            body, quote = reader.body(page.header.body), self.escaping.escape_lines
+            room = limit - self.message_tokens(head)
+            clipped = head + clip_text(body, room, index, self.count, quote) if room >= _MIN_CLIP else ""
+            forms = (head + quote(body), clipped, f"[{index}] {name}", f"[{index}]")
+            text = next((form for form in forms if form and self.message_tokens(form) <= limit), _LEFT_OUT)
+            granularity = "whole" if text is forms[0] else "clipped"
+        else:
+            text = head + self.quote_body(reader, page)
         tokens = self.message_tokens(text)
-        shown = ShownPage(page.key, index, granularity_of(page), tokens)
-        return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
-
-    def _bounded_note(self, reader: Reader, page: PageRecord, index: PageIndex) -> ViewPart:
-        """Return a summary within its `clip` tokens. If these are very few, show only its name, its index or `…`."""
-        limit, quote = page.header.clip, self.escaping.escape_lines
-        head = block_head(self.key, f"Note [{index}] {self.escaping.escape_line(page.header.name)}")
-        body = reader.body(page.header.body)
-        room = limit - self.message_tokens(head)
-        clipped = head + clip_text(body, room, index, self.count, quote) if room >= _MIN_CLIP else ""
-        forms = (head + quote(body), clipped, f"[{index}] {self.escaping.escape_line(page.header.name)}", f"[{index}]")
-        text = next((form for form in forms if form and self.message_tokens(form) <= limit), _LEFT_OUT)
-        tokens = self.message_tokens(text)
-        shown = ShownPage(page.key, index, "whole" if text is forms[0] else "clipped", tokens)
+        shown = ShownPage(page.key, index, granularity, tokens)
         return ViewPart("note", [Message(role="user", content=text)], tokens, [shown])
 
     def _exchange(self, reader: Reader, page: PageRecord) -> ViewPart:
         """Return an exchange without thinking. `reply.whole` is the part with thinking, if that may be sent back."""
         header = page.header
-        stored = [_message_at(reader, number) for number in header.numbers]
-        messages = [_without_unsendable(message) for message in stored]
+        stored = [replace(reader.message(n).message, index=reader.message_index(n)) for n in header.numbers]
+        messages = [drop_unsendable_thinking(one) if isinstance(one.content, list) else one for one in stored]
         counted = header.tokens if all(map(is_, messages, stored)) else None
         if header.form is not Form.ASSISTANT:
             return self._draw_exchange(reader, page, messages, counted)
@@ -210,17 +214,6 @@ class PartBuilder:
         is_clear = text.isascii() and any(digit not in text for digit in self.escaping.sure_digits)
         return is_clear or not self.escaping.has_key(text)
 
-    def _lines(self, reader: Reader, pages: Sequence[PageRecord]) -> ViewPart:
-        text = block_head(self.key, FOLDED)
-        tokens = self.message_tokens(text)
-        shown = []
-        for page in pages:
-            line, size = self.draw_line(reader, page)
-            text += line
-            tokens += size
-            shown.append(ShownPage(page.key, reader.index(page.key), "line", size))
-        return ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
-
     def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
         tokens = part.tokens if part.tokens <= self.most else 0  # of a larger part, only a line is drawn
         self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * tokens)
@@ -245,7 +238,7 @@ class Node(NamedTuple):
 
 
 def draw_conversation(
-    reader: Reader, builder: PartBuilder, committed: int, known: Callable[[PageRecord], Node | None] = lambda page: None
+    reader: Reader, builder: PartBuilder, committed: int, known: Callable[[PageRecord], Node | None] | None
 ) -> list[Node]:
     """Return the conversation in order: blocks of lines, exchanges, notes.
 
@@ -257,8 +250,8 @@ def draw_conversation(
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
     expanded = [page for page in shown if page.header.visibility is Visibility.EXPANDED]
-    found = {page.key: node for page in expanded if (node := known(page)) is not None}
-    drawn = {key: node for key, node in found.items() if node.part.bare is None}  # those with thinking are drawn again
+    found = ((page.key, known(page)) for page in expanded) if known else ()
+    drawn = {key: node for key, node in found if node and node.part.bare is None}  # those with thinking are drawn again
     missing = [page for page in expanded if page.key not in drawn and not builder.is_cached(page)]
     reader.prefetch([n for page in missing for n in page.header.numbers])
     for generation, group in groupby(shown, key=generation_of):
@@ -433,24 +426,14 @@ def _draw_prompt(reader: Reader, builder: PartBuilder, page: PageRecord, committ
     elif header.numbers:  # an exchange that was moved here: a prompt has no other roles, calls or media
         part = builder.build_leaf(reader, page, committed)
         text = builder.escaping.escape_key(quote_messages(part.messages)) if part else ""
-        tokens = builder.measure(text)
-        granularity = granularity_of(page)
+        tokens, granularity = builder.measure(text), granularity_of(page)
     else:
         text = builder.quote_body(reader, page, alone=True)
-        tokens = builder.measure(text)
-        granularity = granularity_of(page)
+        tokens, granularity = builder.measure(text), granularity_of(page)
     if not text.strip():
         return None
     shown = ShownPage(page.key, reader.index(page.key), granularity, tokens + PER_MESSAGE)
     return ViewPart("system", [Message(role="system", content=text)], tokens + PER_MESSAGE, [shown])
-
-
-def _message_at(reader: Reader, number: int) -> Message:
-    return replace(reader.message(number).message, index=reader.message_index(number))
-
-
-def _without_unsendable(message: Message) -> Message:
-    return drop_unsendable_thinking(message) if isinstance(message.content, list) else message
 
 
 def _with_distinct_ids(messages: list[Message]) -> list[Message]:

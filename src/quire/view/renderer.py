@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from quire.core.engine import Engine
-from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import (
     GAPS,
@@ -59,7 +58,7 @@ from quire.view.view_cache import ViewCache, sent_before, shared_tokens
 
 if TYPE_CHECKING:
     from quire.view.fold.fit_budget import BudgetFitter
-    from quire.view.fold.summary_worker import FoldSummaries, SummaryWorker
+    from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.recall_block import RecallBlock
 
 LINE_TOKENS = 72
@@ -159,7 +158,7 @@ class Renderer:
             after += [block] if block is not None else []
         if own:
             self._last_tail = tail
-        if has_line and (first or _is_line_outdated(cache, limit)):
+        if has_line and (first or cache.has_grown_since_line(limit // 10)):
             line = self._budget_line(limit, tokens + total_tokens(after), reserve)
             after += [line] if line.tokens <= LINE_TOKENS else []
         if cache.is_empty() and not after and not tail.parts():
@@ -258,12 +257,8 @@ class Renderer:
     def _next_to_fold(self, room: int) -> tuple[PageIndex, ...]:
         if not self.config.enabled:
             return ()
-        plan = self._engine.begin(RENDERER)
-        plan.apply_deferred()
-        plan.put_note(LAST_FOLD)
-        fitter = self._fitter(plan, self._cache_budget, room, self._last_tail)
-        pages = fitter.next_to_fold(self._target(room))
-        return tuple(plan.index(page.key) for page in pages)
+        fitter = self._fitter(self._cache_budget, room, self._last_tail)
+        return tuple(fitter.plan.index(page.key) for page in fitter.next_to_fold(self._target(room)))
 
     def _budget_line(self, budget: int, used: int, reserved: int) -> ViewPart:
         """Return the line with the state of the budget. It counts its own tokens too."""
@@ -278,7 +273,7 @@ class Renderer:
     def _request(self, cache: ViewCache, options: RenderOptions, reserve: int) -> Request:
         """Return what a reply to a view is stored with."""
         tools = self._tools(options.tools).sizes if options.tools else ()
-        state, thinking = self._engine.state, cache.thinking()
+        state, thinking = self._engine.state, cache.thinking
         digest = cache.chain().digest() if thinking is not None or self._frame else None
         newest = -1 if thinking is None else thinking.newest
         return Request(state.head.identity, state.next_message, self._frame, newest, digest, tools, reserve)
@@ -333,8 +328,8 @@ class Renderer:
         default = SHORT if budget < SMALL_BUDGET else PREAMBLE
         text = fill_preamble(builder.key, default if self._preamble is None else self._preamble)
         message = Message(role="system", content=text)
-        part = ViewPart("preamble", [message], builder.message_tokens(text)) if text.strip() else None
-        return ViewCache(builder, part, self._frame)
+        parts = [ViewPart("preamble", [message], builder.message_tokens(text))] if text.strip() else []
+        return ViewCache(builder, parts, self._frame)
 
     def _new_tail(
         self,
@@ -416,7 +411,7 @@ class Renderer:
         """
         threshold = self._threshold(room, cold=cold)
         early = int(THINKING_SHARE * self._threshold(room))
-        thinking = cache.thinking()
+        thinking = cache.thinking
         is_early = thinking is not None and thinking.newest >= 0 and cache.ends_with_user_after_calls()
         return min(threshold, early) if is_early else threshold
 
@@ -428,16 +423,16 @@ class Renderer:
         `used` are the tokens of the tail without a fold; `tail` is the tail after it. All preludes end with a fold. If
         another writer was first, or the storage is read-only, nothing is folded: the next view folds.
         """
+        from quire.view.fold.summary_worker import FoldSummaries  # late: many contexts never fold
+
         engine, budget = self._engine, self._cache_budget
         lines = tail.last_lines
         if self._is_raised():
             tail.lay_out()
-        plan = engine.begin(RENDERER)
-        plan.apply_deferred()
-        plan.put_note(LAST_FOLD)
-        fitter = self._fitter(plan, budget, room, tail)
+        fitter = self._fitter(budget, room, tail)
+        plan = fitter.plan
         fitter.start_from(cache)
-        summaries = _summaries_of(engine, self.summaries)
+        summaries = FoldSummaries(engine, self.summaries)
         if summaries.ready:
             fitter.apply_summaries(summaries.ready)
         threshold = self._fold_threshold(cache, room, cold=cold)
@@ -479,9 +474,14 @@ class Renderer:
         """Return whether the budget is larger than at the last fold, and no view was laid out for it yet."""
         return self._laid_out < self._cache_budget > self._engine.state.head.fold_budget > 0
 
-    def _fitter(self, plan: Plan, budget: int, room: int, tail: Tail) -> "BudgetFitter":
+    def _fitter(self, budget: int, room: int, tail: Tail, *, is_preview: bool = False) -> "BudgetFitter":
+        """Begin the plan of a fold: deferred changes take effect."""
         from quire.view.fold.fit_budget import BudgetFitter  # late: many contexts never fold
 
+        plan = self._engine.begin(RENDERER)
+        plan.is_preview = is_preview
+        plan.apply_deferred()
+        plan.put_note(LAST_FOLD)
         builder = self._builder or self._new_builder(plan.state)
         return BudgetFitter(plan, builder, self._new_cache(builder, budget), budget=room, config=self.config, tail=tail)
 
@@ -490,16 +490,12 @@ class Renderer:
 
         If a fold would change nothing, or has no room to show the last user message again, return `cache`.
         """
-        plan = self._engine.begin(RENDERER)
-        plan.is_preview = True
-        plan.apply_deferred()
-        plan.put_note(LAST_FOLD)
-        fitter = self._fitter(plan, budget, room, tail)
+        fitter = self._fitter(budget, room, tail, is_preview=True)
         total = fitter.fit(room, room)
         if fills:
             total = fitter.open_to(room)
         if total > room and fills:
-            raise _floor_error(plan, [*fitter.parts.parts(), *tail.parts()], total, room, limit)
+            raise _floor_error(fitter.plan, [*fitter.parts.parts(), *tail.parts()], total, room, limit)
         return fitter.parts if fills or (total <= room and fitter.has_effect(cache)) else cache
 
 
@@ -513,18 +509,6 @@ def _floor_error(reader: Reader, parts: Sequence[ViewPart], total: int, room: in
     from quire.view.fold.fit_budget import irreducible_floor
 
     return irreducible_floor(reader, parts, total, room, limit)
-
-
-def _is_line_outdated(cache: ViewCache, budget: int) -> bool:
-    """Return whether the view grew by a tenth of the budget since the last budget line."""
-    grown = cache.tokens_after_line()
-    return grown is None or grown > budget // 10
-
-
-def _summaries_of(engine: Engine, worker: "SummaryWorker | None") -> "FoldSummaries":
-    from quire.view.fold.summary_worker import FoldSummaries  # late: many contexts never fold
-
-    return FoldSummaries(engine, worker)
 
 
 def _start_summaries(config: CompressionConfig, engine: Engine) -> "SummaryWorker | None":

@@ -46,7 +46,7 @@ _MANY_NEW = 12
 class ViewCache:
     """The parts of a view in order, and their tokens."""
 
-    def __init__(self, builder: PartBuilder, preamble: ViewPart | None, frame: bytes = b"") -> None:
+    def __init__(self, builder: PartBuilder, preamble: Sequence[ViewPart], frame: bytes) -> None:
         self._builder = builder
         self._preamble = preamble
         self._version = -1
@@ -68,7 +68,8 @@ class ViewCache:
         self._new: dict[int, list[PageRecord]] = {}
         self._has_quotations = False
         self._preludes: list[int] = []
-        self._thinking: ThinkingChain | None = None
+        self.thinking: ThinkingChain | None = None
+        """The chain that chooses the thinking; None if no reply in the view has thinking to send back."""
         self._folded = 0
         self._is_plain = False
         self.frame = frame
@@ -110,7 +111,7 @@ class ViewCache:
             if number != conversation or key == page_key(number, 0) or not self._follow(state, key, state.version):
                 return False
         self._version = state.version
-        self._is_plain = not self._preludes and self._thinking is None
+        self._is_plain = not self._preludes and self.thinking is None
         return self._is_plain
 
     def redraw(
@@ -124,7 +125,7 @@ class ViewCache:
     ) -> None:
         """Draw everything again, or what may have changed, from a state or from a plan that may never be committed."""
         self._folded = last_fold(reader)
-        has_thinking = self._thinking is not None  # it depends on everything before it
+        has_thinking = self.thinking is not None  # it depends on everything before it
         if fixed or has_thinking:
             self._draw_fixed(reader, committed, most)
         if conversation or has_thinking:
@@ -137,7 +138,7 @@ class ViewCache:
 
         A fold begins without preludes and deferred changes, and draws segments anew if they could be too large.
         """
-        others = (shown._anchors, shown._preludes, shown._thinking, shown.exceeds, *shown._new.values())
+        others = (shown._anchors, shown._preludes, shown.thinking, shown.exceeds, *shown._new.values())
         if any(others) or 2 * total_tokens(shown.segments) > room:
             return False
         self._folded, self._preamble = last_fold(reader), shown._preamble
@@ -185,7 +186,8 @@ class ViewCache:
         if known:
             self._draw_fixed(reader, state.version, most, known)
         keeps = anchors is self._anchors and not (elsewhere and (self._has_quotations or fresh))
-        if self._preludes and self._recalled_pages() & set(changed):
+        recalled = (part for part in self.preludes() if part.kind == "recalled")
+        if not {shown.key for part in recalled for shown in part.pages}.isdisjoint(changed):
             keeps = False
         if not (keeps and all(self._follow(reader, key, state.version) for key in talk)):
             self._anchors = anchors
@@ -216,7 +218,7 @@ class ViewCache:
         `among` has parts to insert, each with a journal entry. A part is inserted into the conversation after the
         elements that existed at its entry.
         """
-        head = [*self.system, *([self._preamble] if self._preamble else [])] if system else []
+        head = [*self.system, *self._preamble] if system else []
         body = [*self.segments, *(_insert_parts(self.nodes, among) if among else [node.part for node in self.nodes])]
         if body and body[0].messages[0].role != "user":
             head.append(self.opening())
@@ -243,10 +245,10 @@ class ViewCache:
         """Return the preludes in the conversation, in order."""
         return [self.nodes[place].part for place in self._preludes]
 
-    def tokens_after_line(self) -> int | None:
-        """Return the tokens of the conversation after the newest budget line; None if no prelude has one."""
+    def has_grown_since_line(self, most: int) -> bool:
+        """Return whether over `most` tokens follow the newest budget line in the preludes, or none of them has one."""
         place = next((n for n in reversed(self._preludes) if self.nodes[n].part.kind == "budget"), None)
-        return None if place is None else sum(node.part.tokens for node in self.nodes[place + 1 :])
+        return place is None or sum(node.part.tokens for node in self.nodes[place + 1 :]) > most
 
     def awaits_first_reply(self) -> bool:
         """Return whether no reply came since the last user message, or since a fold after it."""
@@ -266,16 +268,12 @@ class ViewCache:
         since = (node for node in self.nodes if node.part.kind == "exchange" and node.entry > self._folded)
         return any(node.part.messages[0].tool_calls for node in since)
 
-    def thinking(self) -> "ThinkingChain | None":
-        """Return the chain that chooses the thinking; None if no reply in the view has thinking to send back."""
-        return self._thinking
-
     def chain(self) -> "ThinkingChain":
         """Return the digests of the elements, for a view with replies with or without thinking."""
         from quire.view.thinking import ThinkingChain  # late: most views have no thinking
 
-        base = [*self.system, *([self._preamble] if self._preamble else []), *self.segments]
-        return self._thinking or ThinkingChain(base, self.nodes, self._folded)
+        base = [*self.system, *self._preamble, *self.segments]
+        return self.thinking or ThinkingChain(base, self.nodes, self._folded)
 
     def last_folded_line(self) -> PageRecord | None:
         """Return the folded line that the conversation ends with, if no user message is shown whole; else None."""
@@ -298,10 +296,10 @@ class ViewCache:
         known = {} if changed is None else {n: part for n, part in self._blocks.items() if n not in changed}
         segments, self._blocks, self.exceeds = draw_segments(reader, self._builder, most, known)
         self.segments = _reuse_parts(self.segments, segments)
-        self._fixed = total_tokens([*self.system, *self.segments, *([self._preamble] if self._preamble else [])])
-        if self._thinking is not None:  # the beginning may have changed
-            self._thinking = None
-            self._thinking = self.chain()
+        self._fixed = total_tokens([*self.system, *self._preamble, *self.segments])
+        if self.thinking is not None:  # the beginning may have changed
+            self.thinking = None
+            self.thinking = self.chain()
 
     def _check_capacities(self, state: State) -> None:
         """Set `is_over_capacity`: a fold is needed because of a capacity, or of pages that wait for a layout."""
@@ -316,7 +314,7 @@ class ViewCache:
 
     def _may_extend(self, state: State) -> bool:
         """Return whether the next messages can be added by `extend`."""
-        others = (self._preludes, self._thinking, self._anchors, self.exceeds, self.is_over_capacity)
+        others = (self._preludes, self.thinking, self._anchors, self.exceeds, self.is_over_capacity)
         return not any(others) and not any(segment.max_capacity for _, segment in state.live_segments())
 
     def _exceeds_capacity(self, state: State, number: int, segment: SegmentRecord) -> bool:
@@ -339,10 +337,8 @@ class ViewCache:
         return bool(inside) or any(page.key not in exempt and not page.header.pinned for page in shown)
 
     def _draw_conversation(self, reader: Reader, committed: int) -> None:
-        if self._version < 0:  # a plan is drawn again
-            nodes = draw_conversation(reader, self._builder, committed, self.node_of)
-        else:
-            nodes = draw_conversation(reader, self._builder, committed)
+        known = self.node_of if self._version < 0 else None  # a plan is drawn again
+        nodes = draw_conversation(reader, self._builder, committed, known)
         self._has_quotations = any(anchor.opened for anchor in self._anchors.values())
         self._set_nodes(insert_opened(nodes, reader, self._builder, self._anchors))
         conversation = reader.conversation()
@@ -355,10 +351,10 @@ class ViewCache:
         self.conversation_tokens = sum(node.part.tokens for node in nodes)
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]
-        self._thinking = None
+        self.thinking = None
         replies = ((node.part.bare or node.part).reply for node in nodes)  # thinking may be shown already
         if any(reply is not None and reply.whole is not None for reply in replies):
-            self._thinking = self.chain()
+            self.thinking = self.chain()
 
     def _follow(self, reader: Reader, key: int, committed: int) -> bool:
         """Update one changed page of the conversation; return False if the conversation must be drawn again."""
@@ -390,8 +386,8 @@ class ViewCache:
             self._preludes.append(len(self.nodes))
             self.nodes.append(node)
             self.conversation_tokens += node.part.tokens
-        if reply.whole is not None and self._thinking is None:
-            self._thinking = self.chain()
+        if reply.whole is not None and self.thinking is None:
+            self.thinking = self.chain()
 
     def bind(self, frame: bytes) -> None:
         """Set the frame, and choose the thinking that is bound to it."""
@@ -399,12 +395,8 @@ class ViewCache:
         self._choose_thinking()
 
     def _choose_thinking(self) -> None:
-        if self._thinking is not None:
-            self.conversation_tokens += self._thinking.choose(self.frame)
-
-    def _recalled_pages(self) -> set[int]:
-        """Return the keys of the recalled pages in preludes."""
-        return {shown.key for part in self.preludes() if part.kind == "recalled" for shown in part.pages}
+        if self.thinking is not None:
+            self.conversation_tokens += self.thinking.choose(self.frame)
 
     def _replace(self, reader: Reader, page: PageRecord, place: int, committed: int) -> bool:
         node = self.nodes[place]
@@ -415,10 +407,10 @@ class ViewCache:
         if part is None:
             return False
         has_thinking = part.reply is not None and part.reply.whole is not None
-        if has_thinking and self._thinking is None:
+        if has_thinking and self.thinking is None:
             return False
         self.nodes[place] = Node(part, [page])
-        stays = self._thinking is None or self._thinking.replace(place)
+        stays = self.thinking is None or self.thinking.replace(place)
         self.conversation_tokens += self.nodes[place].part.tokens - node.part.tokens
         return stays
 
