@@ -23,6 +23,7 @@ from quire.view.parts import FoldResult, ShownPage, ViewPart
 _DECAY = 0.9
 """The weight of earlier reports is multiplied by this with every report: about the last ten count."""
 _STORE_THRESHOLD = 0.005
+"""A factor is stored if it differs by this share from the stored one."""
 _MAX_MODELS = 100
 _MIN_FACTOR, _MAX_FACTOR = 0.2, 5
 """The range of the factor. No vocabulary differs more from quire's; other reports belong to another view."""
@@ -130,10 +131,7 @@ def folder_changes(reader: Reader, before: Sequence[ViewPart], now: Sequence[Vie
 
 
 def why_not_cached(
-    before: Sequence[ViewPart],
-    now: Sequence[ViewPart],
-    fold: FoldResult | None,
-    changes: Mapping[int, str] | None = None,
+    before: Sequence[ViewPart], now: Sequence[ViewPart], fold: FoldResult | None, changes: Mapping[int, str]
 ) -> str:
     """Return one sentence on what ended the prefix that a view shares with the one before.
 
@@ -153,7 +151,7 @@ def why_not_cached(
         return "Nothing changed." if len(now) >= len(before) else "The end is gone."
     if fold is not None and fold.exchanges:
         return f"A fold moved {_quantity(fold.exchanges, 'exchange')} into {_quantity(fold.chapters, 'new chapter')}."
-    return _describe_change(before, now, place, changes or {})
+    return _describe_change(before, now, place, changes)
 
 
 def _describe_change(
@@ -247,14 +245,20 @@ class UsageReports:
         _check_report(used, counted, extra)
         state = engine.current()
         billing = self._add(state, used, model, counted + extra)
-        if _is_worth_storing(state, billing):
+        old = _stored_billing(state, billing.model)
+        if old is None or abs(_factor(billing) - _factor(old)) > _STORE_THRESHOLD * _factor(old):
             self._store(engine, actor)
         return to_usage(billing)
 
     def _add(self, reader: Reader, used: BilledTokens, model: str | None, counted: int) -> Billing:
-        """Add one report and return the new billing of its model."""
+        """Add one report and return the new billing of its model. Large views and late reports have more weight."""
         name = strip_version(model or used.model or "default")
-        billing = _add_report(self.by_model(reader).get(name), name, used, counted)
+        before = self.by_model(reader).get(name) or Billing(name, 0, 0.0, 0.0, 0.0, 0, 0, 0)
+        all_billed = before.all_billed * _DECAY + used.billed
+        all_counted = before.all_counted * _DECAY + counted
+        spread = before.spread * _DECAY + counted * (used.billed / counted - all_billed / all_counted) ** 2
+        reports = before.reports + 1
+        billing = Billing(name, reports, all_billed, all_counted, spread, counted, used.billed, used.cached)
         self._billings.pop(name, None)
         self._billings[name] = billing  # the newest is the last
         return billing
@@ -297,12 +301,6 @@ def to_usage(billing: Billing) -> Usage:
     )
 
 
-def _is_worth_storing(reader: Reader, billing: Billing) -> bool:
-    """Return whether a factor is new, or differs by half a percent from the stored one."""
-    old = _stored_billing(reader, billing.model)
-    return old is None or abs(_factor(billing) - _factor(old)) > _STORE_THRESHOLD * _factor(old)
-
-
 def budget_for(reader: Reader, model: str, tokens: int) -> int:
     """Convert a budget in a model's tokens to counted tokens: fewer if the model bills more, never more.
 
@@ -319,12 +317,3 @@ def _stored_billing(reader: Reader, name: str) -> Billing | None:
 
 def _factor(billing: Billing) -> float:
     return billing.all_billed / billing.all_counted
-
-
-def _add_report(old: Billing | None, name: str, used: BilledTokens, counted: int) -> Billing:
-    """Return the billing after one more report. Large views and late reports have more weight."""
-    before = old or Billing(name, 0, 0.0, 0.0, 0.0, 0, 0, 0)
-    all_billed = before.all_billed * _DECAY + used.billed
-    all_counted = before.all_counted * _DECAY + counted
-    spread = before.spread * _DECAY + counted * (used.billed / counted - all_billed / all_counted) ** 2
-    return Billing(name, before.reports + 1, all_billed, all_counted, spread, counted, used.billed, used.cached)

@@ -15,11 +15,7 @@ from msgspec.structs import replace
 from quire.core.derived_records import ItemForm, LayoutItem, LayoutRecord
 from quire.core.plan import Plan
 from quire.core.reader import Slot, slot_of
-from quire.core.records import (
-    PageRecord,
-    page_key,
-    segment_number,
-)
+from quire.core.records import PageRecord, page_key, segment_number
 from quire.model.pages import Form, Lifecycle
 from quire.view.draw import PartBuilder, shown_pages
 from quire.view.options import OPENED_SHARE
@@ -315,7 +311,9 @@ class LayoutPlanner:
         limit = room + item.cost - self._open_cost(item)
         pages = self.sheets.read(run, CHUNK)
         if pages is not None:
-            return self._within([self._page_item(page) for page in pages if _is_shown(page)], segment, longest, limit)
+            weights = [(page, self.sheets.weigh(page)) for page in pages if _is_shown(page)]
+            items = [_Item(newest=max(w.own, w.given), page=page, pages=w.pages) for page, w in weights]
+            return self._within(items, segment, longest, limit)
         for pieces in _PIECES:
             runs = self.sheets.split(run, pieces)
             if len(runs) > 1:
@@ -334,10 +332,6 @@ class LayoutPlanner:
                 return None
         return items
 
-    def _page_item(self, page: PageRecord) -> _Item:
-        weight = self.sheets.weigh(page)
-        return _Item(newest=max(weight.own, weight.given), page=page, pages=weight.pages)
-
     def _draw(self, item: _Item, segment: _SegmentPlan, longest: int) -> None:
         """Set the line of an item and its cost. Pages that are whole need no line."""
         measure = self._builder.measure
@@ -351,8 +345,7 @@ class LayoutPlanner:
         elif item.run is not None and len(_whole_inside(item.run, segment)) < item.run.pages:
             drawn = draw_run(self.sheets, self._plan, item.run, measure, longest)
             if drawn is not None:
-                form = ItemForm.RUN
-                item.item = LayoutItem(form, drawn.first, drawn.last, item.run.pages, drawn.text)
+                item.item = LayoutItem(ItemForm.RUN, drawn.first, drawn.last, item.run.pages, drawn.text)
                 item.cost = measure(drawn.text)
 
     def _open_cost(self, item: _Item) -> int:

@@ -10,13 +10,7 @@ from typing import NamedTuple
 
 from quire.core.derived_records import ItemForm, LayoutItem, LayoutRecord
 from quire.core.reader import Reader
-from quire.core.records import (
-    PageRecord,
-    SegmentRecord,
-    page_key,
-    page_line,
-    segment_number,
-)
+from quire.core.records import PageRecord, SegmentRecord, page_key, page_line, segment_number
 from quire.core.state import State
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Permission, SegmentType, Visibility
@@ -60,7 +54,7 @@ def drawn_segments(reader: Reader) -> list[tuple[int, SegmentRecord]]:
 
 
 def draw_segments(
-    reader: Reader, builder: PartBuilder, most: int | None = None, known: Mapping[int, ViewPart | None] | None = None
+    reader: Reader, builder: PartBuilder, most: int | None, known: Mapping[int, ViewPart | None]
 ) -> SegmentView:
     """Return one block of text for every segment with something to show, in display order.
 
@@ -74,7 +68,7 @@ def draw_segments(
         parts.append(gathered)
     left = most
     for number, _ in segments:
-        part = known[number] if known and number in known else draw_segment(reader, builder, number, left)
+        part = known[number] if number in known else draw_segment(reader, builder, number, left)
         blocks[number] = part
         if part is None:
             continue
@@ -286,17 +280,12 @@ def _tree_pieces(reader: Reader, builder: PartBuilder, number: int) -> Iterator[
         stack.append((members, archived + (not is_active and not is_window)))
         if is_active and not is_window:
             is_open = not reader.is_hidden(page)
-            yield _tree_piece(reader, builder, page, is_open=is_open)
+            if header.tokens > builder.most and not header.clip and is_open:  # larger than every view: not drawn
+                yield "", ShownPage(page.key, reader.index(page.key), "whole", header.tokens)
+            else:
+                yield page_piece(reader, builder, page, is_open=is_open)
             if header.folder and is_open:
                 stack.append((reader.members(page.key), 0))
-
-
-def _tree_piece(reader: Reader, builder: PartBuilder, page: PageRecord, *, is_open: bool) -> Piece:
-    """Return the text of one page. The text of a page that is larger than every view is not drawn."""
-    header = page.header
-    if header.tokens > builder.most and not header.clip and is_open:
-        return "", ShownPage(page.key, reader.index(page.key), "whole", header.tokens)
-    return page_piece(reader, builder, page, is_open=is_open)
 
 
 def _piece(reader: Reader, builder: PartBuilder, page: PageRecord, text: str, granularity: Granularity) -> Piece:

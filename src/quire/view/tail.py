@@ -151,12 +151,11 @@ class Tail:
             last = (last[0], piece.used) if piece.priority is Priority.IMPORTANT else (piece.used, last[1])
             steps.append(last)
 
-        def tokens_at(step: LastLines) -> int:
+        def fits(step: LastLines) -> bool:
             self.lay_out(step)
-            return self.tokens
+            return self.tokens <= aim
 
-        found = bisect_left(steps, True, key=lambda step: tokens_at(step) <= aim)
-        self.lay_out(steps[min(found, len(steps) - 1)])
+        self.lay_out(steps[min(bisect_left(steps, True, key=fits), len(steps) - 1)])
 
     def squeeze(self, excess: int) -> None:
         """Free `excess` tokens if possible: show windows as lines, remove pieces without a line, gather lines."""

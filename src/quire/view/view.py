@@ -70,7 +70,7 @@ class View:
         self.fold = fold
         self.seq = seq
         self._previous = previous
-        self._changes = changes
+        self._changes = changes or {}
         self.request = request
 
     def __repr__(self) -> str:

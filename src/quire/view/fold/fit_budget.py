@@ -401,7 +401,8 @@ def irreducible_floor(reader: Reader, parts: Sequence[ViewPart], total: int, roo
     named = ", ".join(f"{name} ({tokens:,})" for tokens, name in rows)
     reserved = f" of {limit:,}, of which {limit - room:,} are reserved" if room < limit else ""
     prompts = {one.key for part in parts if part.kind == "system" for one in part.pages}
-    pinned = [one.index for one in shown if one.key not in prompts and _is_pinned(reader, one.key)]
+    pages = [(one.index, reader.page(one.key)) for one in shown if one.key not in prompts]
+    pinned = [index for index, page in pages if isinstance(page, PageRecord) and page.header.pinned]
     steps = ["raise the budget"] + (["reserve less"] if reserved else [])
     steps += (["shorten the system prompt"] if prompts else []) + (["unpin pages"] if pinned else [])
     advice = f"{', '.join(steps[:-1])}, or {steps[-1]}" if len(steps) > 1 else steps[0]
@@ -414,11 +415,6 @@ def irreducible_floor(reader: Reader, parts: Sequence[ViewPart], total: int, roo
         budget=room,
         parts=[(name, tokens) for tokens, name in rows],
     )
-
-
-def _is_pinned(reader: Reader, key: int) -> bool:
-    page = reader.page(key)
-    return isinstance(page, PageRecord) and page.header.pinned
 
 
 class _Shown(Enum):

@@ -189,7 +189,9 @@ def _merge_oldest(
     plan: Plan, first_row: list[PageRecord], summarise: Callable[[Sequence[PageRecord]], str], count: Count
 ) -> bool:
     """Merge the oldest lines into one; return whether that was possible."""
-    run = next((run for run in _line_runs(first_row) if len(run) > 1), None)
+    groups = groupby(first_row, key=lambda page: page.parent if is_folded_line(page) else None)
+    runs = (list(group) for parent, group in groups if parent is not None)  # lines with nothing shown between them
+    run = next((run for run in runs if len(run) > 1), None)
     if run is None:
         return False
     if run[0].header.form is Form.CHAPTER and level_of(run[0]) > level_of(run[1]):
@@ -209,12 +211,6 @@ def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
     blocks = groupby(first_row, key=lambda page: generation_of(page) if is_folded_line(page) else None)
     heads = sum(head for generation, _ in blocks if generation is not None)
     return heads + sum(page.header.line_tokens for page in first_row if is_folded_line(page))
-
-
-def _line_runs(first_row: Sequence[PageRecord]) -> list[list[PageRecord]]:
-    """Return the folded lines of the first row, as runs in one folder with nothing shown between them."""
-    runs = groupby(first_row, key=lambda page: page.parent if is_folded_line(page) else None)
-    return [list(run) for parent, run in runs if parent is not None]
 
 
 def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:

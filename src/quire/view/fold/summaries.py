@@ -201,13 +201,13 @@ def _summarise(plan: Plan, page: PageRecord, most: int, count: Count) -> PageRec
 
 def apply_model_summaries(plan: Plan, ready: Mapping[int, SummaryRecord], count: Count) -> None:
     """Plan to use summaries of the summariser where the page has not changed since."""
-    for key, (version, tokens, summary) in sorted((key, (r.version, r.tokens, r.summary)) for key, r in ready.items()):
+    for key, record in sorted(ready.items()):
         page = plan.page(key)
-        if not is_folded(page) or page_version(plan, page) != version:
+        if not is_folded(page) or page_version(plan, page) != record.version:
             continue
         pages = [page] if page.header.numbers or page.header.body else list(plan.members(page.key))
         check = FactCheck() if any(inner.header.folder for inner in pages) else check_facts(plan, pages)[0]
-        text = adopt_summary(page.header.name, plan.redact(summary), check, tokens, count)
+        text = adopt_summary(page.header.name, plan.redact(record.summary), check, record.tokens, count)
         if text:
             page = plan.change(page, description=text, summary_tokens=count(text))
             plan.change(page, line_tokens=count(page_line(plan.index(page.key), page.header)))
