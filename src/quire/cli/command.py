@@ -28,7 +28,6 @@ _LISTED_BY = {
 }
 """The command that lists the values of an argument, for an error message that names the argument."""
 
-
 Argument = Callable[[argparse.ArgumentParser], object]
 """A function that adds an argument to a parser."""
 

@@ -14,16 +14,7 @@ from typing import TypeVar, cast
 
 from quire.core.entries import PURGE
 from quire.core.missing import check_pages
-from quire.core.records import (
-    PAGE_CODE,
-    ContextMark,
-    Gone,
-    PageRecord,
-    decode_entry,
-    decode_head,
-    decode_page,
-    mark_of,
-)
+from quire.core.records import PAGE_CODE, ContextMark, Gone, PageRecord, decode_entry, decode_head, decode_page, mark_of
 from quire.errors import Corrupt, Hint, StorageFailure, short_repr
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.page_text import build_document, is_searchable, text_fields

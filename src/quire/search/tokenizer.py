@@ -232,7 +232,6 @@ _FORMS: Final = (
 )
 _IRREGULAR: Final = {form: forms.split()[0] for forms in _FORMS.split(";") for form in forms.split()[1:]}
 
-
 _FORMS_OF: Final = {forms.split()[0]: forms.split()[1:] for forms in _FORMS.split(";")}
 _PLURALS: Final = {
     **dict.fromkeys(("ungen", "heiten", "keiten", "schaften", "itaten"), ("en", "")),

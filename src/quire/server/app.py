@@ -56,7 +56,6 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 
-
 _FAMILIES = {
     "quire_http_requests_total": Family("counter", "Answered requests."),
     "quire_http_refused_total": Family("counter", "Refused requests."),

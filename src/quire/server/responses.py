@@ -79,7 +79,6 @@ _STATUSES: tuple[tuple[type[Exception], HTTPStatus], ...] = (
     (StorageFailure, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 
-
 _HINT_ROUTES = {
     "children": "GET …/pages?parent={page}",
     "detail": "GET …/pages/{page}",

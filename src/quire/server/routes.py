@@ -158,7 +158,6 @@ ROUTES: tuple[Route, ...] = (
     ),
 )
 
-
 LAST_EVENT_ID = "Last-Event-ID"
 """The header with which a client resumes a stream of server-sent events."""
 _REF = "#/components/schemas/"

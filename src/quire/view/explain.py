@@ -6,15 +6,7 @@ from msgspec import Struct, field
 
 from quire.conversation.sequence import items
 from quire.core.entries import read_entry
-from quire.core.records import (
-    AGENTS,
-    WINDOW_LINES,
-    DeferredChange,
-    PageRecord,
-    page_key,
-    page_number,
-    segment_number,
-)
+from quire.core.records import AGENTS, WINDOW_LINES, DeferredChange, PageRecord, page_key, page_number, segment_number
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.system.lifecycle import stored_window

@@ -77,7 +77,6 @@ PREAMBLE = (
     " there before you say that something earlier is unknown."
 )
 
-
 SHORT = (
     "Context key: {key}. In a block headed [{key}] each line is a folded page: [index tokens] name: summary; indented"
     " lines continue it. Nothing is lost: a page opens by its index. Of several windows with one id the last is live."

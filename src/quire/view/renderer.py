@@ -8,15 +8,7 @@ from msgspec.structs import replace
 
 from quire.core.engine import Engine
 from quire.core.reader import Reader
-from quire.core.records import (
-    GAPS,
-    LAST_FOLD,
-    RENDERER,
-    UNDONE_FOLD,
-    WINDOW_LINES,
-    NoteRecord,
-    segment_number,
-)
+from quire.core.records import GAPS, LAST_FOLD, RENDERER, UNDONE_FOLD, WINDOW_LINES, NoteRecord, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, IrreducibleFloor, ReadOnly
 from quire.model.messages import Message
@@ -24,13 +16,7 @@ from quire.model.pages import PageIndex, SegmentType
 from quire.model.tokens import VocabularyCounter
 from quire.providers.plain_json import dumps, to_plain_json
 from quire.providers.tool_schemas import count_tools, tool_sizes
-from quire.view.cost import (
-    Outlook,
-    budget_for,
-    draw_outlook,
-    folder_changes,
-    last_reply_at,
-)
+from quire.view.cost import Outlook, budget_for, draw_outlook, folder_changes, last_reply_at
 from quire.view.draw import PartBuilder
 from quire.view.options import (
     COLD_SHARE,

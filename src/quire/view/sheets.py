@@ -19,15 +19,7 @@ from typing import NamedTuple
 from quire.core.derived_records import SHEET_STATE, SheetChunk, SheetRecord, SheetState, decode_sheet
 from quire.core.entries import PURGE, read_entries
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import (
-    AGENTS,
-    COLD_GROUP,
-    PAGE_CODE,
-    PageRecord,
-    encode_record,
-    page_key,
-    segment_number,
-)
+from quire.core.records import AGENTS, COLD_GROUP, PAGE_CODE, PageRecord, encode_record, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Corrupt
 from quire.model.pages import Form, Lifecycle

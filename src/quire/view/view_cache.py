@@ -20,15 +20,7 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.view.deferred import DeferredReader
-from quire.view.draw import (
-    Node,
-    PartBuilder,
-    draw_conversation,
-    draw_opening,
-    draw_prelude,
-    draw_system,
-    insert_opened,
-)
+from quire.view.draw import Node, PartBuilder, draw_conversation, draw_opening, draw_prelude, draw_system, insert_opened
 from quire.view.parts import Reply, ViewPart, total_tokens
 from quire.view.segments import MOST_WAITING, draw_segments, drawn_segments, insert_new, new_pages
 

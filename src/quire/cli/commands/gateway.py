@@ -24,7 +24,6 @@ from quire.errors import NotInstalled
 if TYPE_CHECKING:
     from quire.gateway.gateway_server import RunningGateway
 
-
 _ANTHROPIC = "https://api.anthropic.com"
 _OPENAI = "https://api.openai.com"
 _LOG_LINES = 5

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _COLOURS = {"error": "red", "warning": "yellow", "note": "dim"}
 
-
 YES = argument("--yes", action="store_true", help="do not ask for confirmation")
 
 

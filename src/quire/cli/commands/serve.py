@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from quire.mcp_server import ServerAddress
     from quire.server.http_server import RunningServer
 
-
 _TOKEN = "QUIRE_TOKEN"
 
 
