@@ -6,7 +6,7 @@ A word can be written with letters of other scripts, full-width or circled forms
 
 import re
 from collections.abc import Iterator
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 
 _ALIKE = {
@@ -110,21 +110,6 @@ def _is_unseen(sign: str) -> bool:
     return sign in _BLANK or category(sign) in _UNSEEN
 
 
-@cache
-def _other_digits() -> re.Pattern[str]:
-    return re.compile(_OTHER_DIGITS)
-
-
-@cache
-def _far_letters() -> re.Pattern[str]:
-    return re.compile(_FAR)
-
-
-def _plain_digits(text: str) -> str:
-    """Return a text with the digits of other scripts and forms as plain digits."""
-    return _other_digits().sub(lambda match: _plain_form(match[0]), text)
-
-
 @lru_cache(_MOST_CACHED)
 def _plain_form(sign: str) -> str:
     """Return the plain letters or digits that a character is a form of, else the character in lower case."""
@@ -190,10 +175,12 @@ class Disguise:
 
     def is_in(self, text: str) -> bool:
         """Return whether the words occur in a text."""
-        if not self.near.search(text) and not self.near.search(_plain_digits(text)):
-            return False
+        if not self.near.search(text):
+            plain = re.sub(_OTHER_DIGITS, lambda match: _plain_form(match[0]), text)  # compiled when first needed
+            if not self.near.search(plain):
+                return False
         if not text.isascii() and self._words.isascii():
-            text = _far_letters().sub(" ", text)
+            text = re.sub(_FAR, " ", text)
         return self._plain.search(plain_letters(text)) is not None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:

@@ -202,11 +202,9 @@ def read_page(storage: Storage, context: str, mark: ContextMark, key: int) -> Pa
     return page if isinstance(page, PageRecord) else None
 
 
-def scan_pages(
-    storage: Storage, context: str, mark: ContextMark, first: int = 0, last: int = MAX_KEY
-) -> Iterator[PageRecord]:
-    """Yield the searchable pages with these keys."""
-    for record in storage.scan(context, PAGE, first, last):
+def scan_pages(storage: Storage, context: str, mark: ContextMark, first: int = 0) -> Iterator[PageRecord]:
+    """Yield the searchable pages from a key on."""
+    for record in storage.scan(context, PAGE, first):
         page = decode_page(record, mark)
         if isinstance(page, PageRecord) and is_searchable(page):
             yield page

@@ -245,8 +245,7 @@ class Vectors:
             if keys is None
             else (read_page(storage, context, mark, key) for key in keys)
         )
-        kept = (record.key for record in storage.scan(context, VECTOR)) if keys is None else keys
-        gone = set(kept)
+        gone = {record.key for record in storage.scan(context, VECTOR)} if keys is None else set(keys)
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
             texts = [
@@ -332,19 +331,17 @@ def _has_meaning(page: PageRecord) -> bool:
 def vector_text(storage: Storage, context: str, mark: ContextMark, header: Header) -> str:
     """Return the text of a page's vector: speakers and messages, or its name, description and body."""
     if header.numbers:
-        return "\n".join(_lines(storage, context, mark, header))[:_LONGEST]
-    body = read_body(storage, context, mark, header)
-    return "\n".join(filter(None, (header.name, header.description, body)))[:_LONGEST]
+        messages = read_messages(storage, context, mark, header.numbers)
+        lines = [f"{speaker_name(message)}: {message.text}" for message in messages]
+    else:
+        body = read_body(storage, context, mark, header)
+        lines = [line for line in (header.name, header.description, body) if line]
+    return "\n".join(lines)[:_LONGEST]
 
 
 def speaker_name(message: Message) -> str:
     """Return the speaker of a message: its name, or its role."""
     return message.name or message.role.capitalize()
-
-
-def _lines(storage: Storage, context: str, mark: ContextMark, header: Header) -> Iterator[str]:
-    for message in read_messages(storage, context, mark, header.numbers):
-        yield f"{speaker_name(message)}: {message.text}"
 
 
 def _numpy() -> Any:

@@ -195,8 +195,9 @@ class AccessCheck:
         if header("transfer-encoding") and header("content-length"):
             return _AMBIGUOUS
         hosts = header("host")
-        name = _host_name(hosts[0]) if len(hosts) == 1 else None
-        if name is None or not (name in self._names or (self._any_address and _is_address(name))):
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        name = found[1].lower() if found else ""  # without the port
+        if not found or not (name in self._names or (self._any_address and _is_address(name))):
             return _FOREIGN_HOST
         if not _is_same_origin(header("origin"), hosts[0]):
             return _FOREIGN_ORIGIN
@@ -219,12 +220,6 @@ def _is_same_origin(origins: Sequence[str], host: str) -> bool:
     if not origins:
         return True  # not a browser, or a GET of the same origin
     return len(origins) == 1 and origins[0].lower() in (f"http://{host}".lower(), f"https://{host}".lower())
-
-
-def _host_name(host: str) -> str | None:
-    """Return the name in a Host header in lower case, without the port; None if the header is malformed."""
-    found = _HOST.fullmatch(host)
-    return found[1].lower() if found else None
 
 
 def _is_address(name: str) -> bool:

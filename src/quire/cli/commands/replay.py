@@ -125,8 +125,10 @@ def run_replay(options: argparse.Namespace, out: Output) -> None:
         recordings = _demo_recording(days, out)
     if options.joined:
         recordings = join_recordings(recordings)
-    if options.price is None:
-        rates = rates._replace(million=_known_price(recordings.usage.model))
+    if options.price is None and recordings.usage.model is not None:
+        from quire.server.gateway_ledger import find_price
+
+        rates = rates._replace(million=find_price(recordings.usage.model))
     single = recordings.conversations[0] if len(recordings.conversations) == len(budgets) == 1 else None
     sums = None if single is None else _print_calls(single, budgets[0], rates, out)
     with Progress("Replaying", recordings.calls * len(kinds) * len(budgets)) as progress:
@@ -167,12 +169,6 @@ def _demo_recording(days: float | None, out: Output) -> RecordingSet:
     out.note(f"no sessions of Claude Code or Codex from the last {days:g} days; this is the conversation of quire demo")
     talk = load_conversation()
     return RecordingSet([Recording("demo", talk.prompt, talk.messages)], 0)
-
-
-def _known_price(model: str | None) -> float | None:
-    from quire.server.gateway_ledger import find_price
-
-    return None if model is None else find_price(model)
 
 
 def _parse_days(text: str | None) -> float | None:

@@ -194,7 +194,9 @@ def read_recordings(
 def _read_source(source: str, context: str | None, days: float | None) -> Iterator[LogFile | None]:
     """Yield the log of a file or store, or of each session file in a folder: None for one without a conversation."""
     if is_store(source):
-        yield _read_store(source, context)
+        with open_context(Namespace(where=source, context=context)) as opened:
+            conversation = LoggedConversation(opened.name, list(opened.messages()))
+        yield LogFile(mask_address(source), [conversation], [])
     elif not Path(source).is_dir():
         yield read_log(source)
     else:
@@ -232,11 +234,6 @@ def join_recordings(recordings: RecordingSet) -> RecordingSet:
     messages = [message for one in recordings.conversations for message in one.messages if message.role != "system"]
     joined = Recording(first.name, first.prompt, make_call_ids_distinct(messages))
     return recordings._replace(conversations=[joined])
-
-
-def _read_store(where: str, name: str | None) -> LogFile:
-    with open_context(Namespace(where=where, context=name)) as context:
-        return LogFile(mask_address(where), [LoggedConversation(context.name, list(context.messages()))], [])
 
 
 def _record(conversation: LoggedConversation) -> Recording:

@@ -1,5 +1,7 @@
 """Handlers for contexts: list, create, fork, delete, count; and the sessions of gateways."""
 
+from contextlib import closing
+
 from msgspec import to_builtins
 
 from quire.context import Context
@@ -123,18 +125,12 @@ def _stats_body(stats: Stats) -> responses.ContextStats:
 
 def list_sessions(pool: ContextPool) -> responses.GatewaySessions:
     """List the sessions of the gateway, the newest first."""
-    ledger = Ledger(pool.library)
-    try:
+    with closing(Ledger(pool.library)) as ledger:
         return responses.GatewaySessions(ledger.sessions())
-    finally:
-        ledger.close()
 
 
 def choose_mode(pool: ContextPool, *, name: Name, mode: Mode | None) -> responses.GatewaySessions:
     """Choose the mode of a session; null is the mode of its gateway. A running gateway follows within seconds."""
-    ledger = Ledger(pool.library)
-    try:
+    with closing(Ledger(pool.library)) as ledger:
         ledger.choose_mode(name, mode)
         return responses.GatewaySessions(ledger.sessions())
-    finally:
-        ledger.close()
