@@ -97,10 +97,10 @@ def test_a_vague_message_recalls_little_and_a_clear_one_what_is_good() -> None:
         return len(text.split())
 
     vague = rank_memories("the river place", said).lay_out(10_000, count, selective=True)
-    assert 0 < vague.tokens <= 300
+    assert 0 < count(vague.text) <= 300
     good = rank_memories("Where does the kestrel nest?", said + clear).lay_out(10_000, count, selective=True)
     assert {page.key for page in good.pages} >= {memory.key for memory in clear}
-    assert good.tokens < 1_000
+    assert count(good.text) < 1_000
 
 
 @pytest.mark.parametrize("text", ["Tell me something.", "Who are you?", "Is there anything today?", "今天怎么样？"])
@@ -114,8 +114,12 @@ def test_words_about_now_or_about_anything_do_not_make_a_question_clear(text: st
 
 def test_a_question_that_names_a_speaker_is_clear_even_if_the_bonus_makes_many_turns_alike() -> None:
     said = [Memory(n, n * 3, n * DAY, ("Ada", "Bob")[n % 2], f"the kite {n} flew far away again") for n in range(200)]
+
+    def count(text: str) -> int:
+        return len(text.split())
+
     named, other = (
-        rank_memories(text, said).lay_out(10_000, lambda text: len(text.split()), selective=True, floor=0.1).tokens
+        count(rank_memories(text, said).lay_out(10_000, count, selective=True, floor=0.1).text)
         for text in ("Where did Ada's kite fly?", "Where did the kite fly?")
     )
     assert other <= 300 < 500 < named
@@ -163,7 +167,7 @@ def test_a_statement_recalls_little_where_a_question_recalls_what_is_good() -> N
         rank_memories(text, said).lay_out(10_000, count, selective=True, floor=1.0)
         for text in ("Where does the kestrel nest?", "The kestrel nests here again.")
     )
-    assert asked.tokens > 600
-    assert 0 < stated.tokens <= 300
+    assert count(asked.text) > 600
+    assert 0 < count(stated.text) <= 300
     without_floor = rank_memories("The kestrel nests here again.", said).lay_out(10_000, count, selective=True)
-    assert without_floor.tokens > 600
+    assert count(without_floor.text) > 600

@@ -72,7 +72,7 @@ def test_it_never_takes_more_room_nor_a_page_twice_nor_one_that_is_visible(seed:
     keys = [page.key for page in found.pages]
     assert len(keys) == len(set(keys))
     assert not visible.intersection(keys)
-    assert found.tokens == count(found.text) <= room
+    assert count(found.text) <= room
 
 
 def test_nothing_comes_back_for_nothing() -> None:
@@ -98,7 +98,7 @@ def test_a_long_page_is_brought_back_as_the_passage_that_answers() -> None:
     long = "filler words " * 2_000 + "the kestrel nests in the tower " + "filler words " * 2_000
     found = recall("Where does the kestrel nest?", [Memory(1, -1, 0, "Notes", long)], 400)
     assert "kestrel nests in the tower" in found.text
-    assert found.tokens < 400
+    assert count(found.text) < 400
 
 
 def test_exchanges_and_notes_are_gathered_as_far_as_a_viewer_may_see_them() -> None:

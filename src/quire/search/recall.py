@@ -79,11 +79,10 @@ class ChosenMemory(Struct, frozen=True):
 
 
 class RecallText(Struct, frozen=True):
-    """The recalled pages in the order of the text, the text, and its tokens."""
+    """The recalled pages in the order of the text, and the text."""
 
     pages: tuple[ChosenMemory, ...] = ()
     text: str = ""
-    tokens: int = 0
 
 
 _caches: "WeakKeyDictionary[State, _MemoryCache]" = WeakKeyDictionary()
@@ -436,9 +435,8 @@ class _RecallLines:
                 day = _day(memories[number])
                 pieces.append(day)
             pieces.append(self._lines[number])
-        text = "".join(pieces)
         pages = tuple(ChosenMemory(memories[n].key, scores[n], reason(n)) for n in sorted(self._lines))
-        return RecallText(pages, text, self._count(text))
+        return RecallText(pages, "".join(pieces))
 
     def _line(self, memory: Memory, room: int) -> tuple[str, int]:
         """Return a line and its tokens: the whole text, or the best passage of a long one; "" if neither fits."""
