@@ -14,7 +14,7 @@ import pytest
 
 import quire.server
 from quire import metrics
-from quire.server.app import AccessMiddleware, Metrics
+from quire.server.app import FAMILIES, AccessMiddleware
 from quire.server.http_server import RunningServer
 from tests.server.conftest import TOKEN, Api, Talk, check_headers
 
@@ -112,7 +112,7 @@ def test_only_the_right_token_host_and_origin_enter() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     middleware = AccessMiddleware(
-        inside, token=TOKEN, bound="127.0.0.1", hosts=(), metrics=Metrics(), max_body=9, patience=1
+        inside, token=TOKEN, bound="127.0.0.1", hosts=(), metrics=metrics.Registry(FAMILIES), max_body=9, patience=1
     )
 
     async def all_of_them() -> int:

@@ -56,7 +56,7 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 
-_FAMILIES = {
+FAMILIES = {
     "quire_http_requests_total": Family("counter", "Answered requests."),
     "quire_http_refused_total": Family("counter", "Refused requests."),
     "quire_conflicts_retried_total": Family("counter", "Changes retried after a conflict."),
@@ -65,18 +65,7 @@ _FAMILIES = {
     "quire_listeners": Family("gauge", "Listeners to changes now."),
     "quire_contexts_open": Family("gauge", "Open contexts now."),
 }
-
-
-class Metrics(Registry):
-    """The metrics of one server, in addition to those of the process."""
-
-    def __init__(self) -> None:
-        super().__init__(_FAMILIES)
-
-    def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        self.add("quire_http_requests_total", method=method, route=route, status=status)
-        self.add("quire_http_request_seconds", seconds, route=route)
+"""The metrics of one server, in addition to those of the process."""
 
 
 class AccessMiddleware:
@@ -89,7 +78,7 @@ class AccessMiddleware:
         token: str,
         bound: str,
         hosts: Iterable[str],
-        metrics: Metrics,
+        metrics: Registry,
         max_body: int,
         patience: float,
     ) -> None:
@@ -131,7 +120,8 @@ class AccessMiddleware:
             self._metrics.add("quire_requests_running", -1)
             seconds = perf_counter() - start
             route = scope.get("quire.route") or ("/static" if is_page else "none")
-            self._metrics.count(scope["method"], route, status, seconds)
+            self._metrics.add("quire_http_requests_total", method=scope["method"], route=route, status=status)
+            self._metrics.add("quire_http_request_seconds", seconds, route=route)
             _log.info("%s %s %d %.1f ms", scope["method"], route, status, seconds * 1_000)
 
     def _refusal(self, scope: Scope) -> HttpError | None:
@@ -232,7 +222,7 @@ class Service:
 
     def __init__(self, library: Library, token: str, options: Options) -> None:
         self.options = options
-        self.metrics = Metrics()
+        self.metrics = Registry(FAMILIES)
         self.pool = ContextPool(library, budget=options.budget, apps=options.apps, limit=options.contexts)
         self.changes = ChangeStream(
             library, poll=options.poll, heartbeat=options.heartbeat, max_listeners=options.listeners
