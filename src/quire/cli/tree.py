@@ -129,7 +129,7 @@ class _Tree:
             children = self._children[folder.index] = self._pages.children(folder.index, limit=self.limit)
             self.outside += self._pages.children(folder.index, limit=self.limit, cold=True)
             count += len(children)
-            queue.extend((child, level + 1, closed if _is_open(child) else closed - 1) for child in children)
+            queue.extend((child, level + 1, closed - 1 if state_word(child) else closed) for child in children)
 
 
 def _page_line(paint: Paint, columns: int, start: str, page: Page, end: str = "") -> str:
@@ -146,10 +146,6 @@ def _page_line(paint: Paint, columns: int, start: str, page: Page, end: str = ""
 
 def _is_marked(page: Page) -> bool:
     return isinstance(page, DetailPage) and page.mark is not Mark.NONE
-
-
-def _is_open(page: Page) -> bool:
-    return not state_word(page)
 
 
 def _segment_line(segment: Segment, paint: Paint) -> str:

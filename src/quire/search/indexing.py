@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 from quire.core.entries import PURGE
 from quire.core.missing import check_pages
-from quire.core.records import PAGE_CODE, ContextMark, Gone, PageRecord, decode_entry, decode_head, decode_page, mark_of
+from quire.core.records import PAGE_CODE, ContextMark, PageRecord, decode_entry, decode_head, decode_page, mark_of
 from quire.errors import Corrupt, Hint, StorageFailure, short_repr
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.page_text import build_document, is_searchable, text_fields
@@ -110,7 +110,7 @@ def changed_pages(storage: Storage, context: str, mark: ContextMark, since: int,
                 page = (
                     None if before is None else decode_page(Record(touched.key, before, touched.group, touched.order))
                 )
-                texts.setdefault(touched.key, set()).add(_text_fields(page))
+                texts.setdefault(touched.key, set()).add(text_fields(page))
                 if entry.operation in _OMITTING:  # the earlier text is in no entry
                     texts[touched.key].add(PURGE)
     if entries != until - since:
@@ -118,7 +118,7 @@ def changed_pages(storage: Storage, context: str, mark: ContextMark, since: int,
     return [
         key
         for key, earlier in texts.items()
-        if len(earlier) > 1 or _text_fields(read_page(storage, context, mark, key)) not in earlier
+        if len(earlier) > 1 or text_fields(read_page(storage, context, mark, key)) not in earlier
     ]
 
 
@@ -208,10 +208,6 @@ def scan_pages(storage: Storage, context: str, mark: ContextMark, first: int = 0
         page = decode_page(record, mark)
         if isinstance(page, PageRecord) and is_searchable(page):
             yield page
-
-
-def _text_fields(page: PageRecord | Gone | None) -> object:
-    return text_fields(page.header) if isinstance(page, PageRecord) else None
 
 
 _TRIES = 5

@@ -12,7 +12,7 @@ from unicodedata import category, normalize
 
 import msgspec
 
-from quire.core.records import ContextMark, Header, PageRecord, decode_body, decode_message
+from quire.core.records import ContextMark, Gone, Header, PageRecord, decode_body, decode_message
 from quire.errors import Corrupt
 from quire.model.messages import Message, iterate_texts, label_lines
 from quire.model.pages import READABLE, Form
@@ -48,8 +48,11 @@ def is_searchable(page: PageRecord) -> bool:
     return page.header.mark in READABLE
 
 
-def text_fields(header: Header) -> tuple[object, ...]:
+def text_fields(page: PageRecord | Gone | None) -> tuple[object, ...] | None:
     """Return the fields that determine the searchable text. If they did not change, the index is up to date."""
+    if not isinstance(page, PageRecord):
+        return None
+    header = page.header
     return header.name, header.description, header.body, header.numbers, header.mark
 
 

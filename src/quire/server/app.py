@@ -96,7 +96,8 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008})
             return
         start, status = perf_counter(), 0
-        is_page = not _is_api(scope["path"])
+        path = scope["path"]
+        is_page = not (path.startswith("/api/") or path in ("/health", "/metrics", "/openapi.json"))
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -159,10 +160,6 @@ class AccessMiddleware:
         return HttpError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", f"The body exceeds the limit of {self._max_body:,} bytes."
         )
-
-
-def _is_api(path: str) -> bool:
-    return path.startswith("/api/") or path in ("/health", "/metrics", "/openapi.json")
 
 
 def _is_public(scope: Scope) -> bool:

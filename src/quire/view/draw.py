@@ -338,12 +338,6 @@ def draw_system(reader: Reader, builder: PartBuilder, committed: int) -> list[Vi
     return parts
 
 
-def draw_opening(builder: PartBuilder) -> ViewPart:
-    """Return the user message that begins a conversation which is empty or begins with another role."""
-    message = Message(role="user", content=OPENING)
-    return builder.get_or_build(("opening",), lambda: ViewPart("opening", [message], builder.message_tokens(OPENING)))
-
-
 def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
     """Yield the pages shown below a folder. An open folder is replaced by its pages."""
     stack = [reader.members(folder)]

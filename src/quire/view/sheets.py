@@ -72,7 +72,8 @@ class Sheets:
     def whole(self, folder: int) -> Run:
         """Return all children of a folder as one run."""
         chunks = self.chunks(folder)
-        return Run(folder, None, None, sum(chunk.pages for chunk in chunks), _newest(chunks))
+        newest = max((max(chunk.own, chunk.given) for chunk in chunks), default=0)
+        return Run(folder, None, None, sum(chunk.pages for chunk in chunks), newest)
 
     def archived(self, folder: int) -> int:
         """Return the number of archived children of a folder."""
@@ -415,10 +416,6 @@ def _join_small(chunks: Sequence[SheetChunk]) -> Iterator[SheetChunk]:
 
 def _slot(chunk: SheetChunk) -> Slot:
     return chunk.rank, chunk.key
-
-
-def _newest(chunks: Iterable[SheetChunk]) -> int:
-    return max((max(chunk.own, chunk.given) for chunk in chunks), default=0)
 
 
 def _piece_size(count: int, pieces: int) -> int:

@@ -18,9 +18,10 @@ from quire.core.records import (
     segment_number,
 )
 from quire.core.state import State
+from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Visibility
 from quire.view.deferred import DeferredReader
-from quire.view.draw import Node, PartBuilder, draw_conversation, draw_opening, draw_prelude, draw_system, insert_opened
+from quire.view.draw import OPENING, Node, PartBuilder, draw_conversation, draw_prelude, draw_system, insert_opened
 from quire.view.parts import Reply, ViewPart, total_tokens
 from quire.view.segments import MOST_WAITING, draw_segments, drawn_segments, insert_new, new_pages
 
@@ -222,7 +223,8 @@ class ViewCache:
 
     def opening(self) -> ViewPart:
         """Return the user message that a view begins with if no other user message does."""
-        return draw_opening(self._builder)
+        message, tokens = Message(role="user", content=OPENING), self._builder.message_tokens(OPENING)
+        return self._builder.get_or_build(("opening",), lambda: ViewPart("opening", [message], tokens))
 
     def total_tokens(self) -> int:
         """Return the tokens of all parts, including the opening if the view needs one."""
