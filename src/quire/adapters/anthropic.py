@@ -113,10 +113,9 @@ def complete(
     This is a turn of the context (see `Context.turn`) that keeps added messages. It joins an open turn. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Messages(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.create
-    )
-    return turn.run(lambda request: client.messages.create(**request, **more))
+    create = client.messages.create
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, create)
+    return turn.run(lambda request: create(**request, **more))
 
 
 def stream(
@@ -133,10 +132,9 @@ def stream(
     **more: Any,
 ) -> Iterator[Any]:
     """Run `complete` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Messages(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.stream
-    )
-    return turn.stream(lambda request: client.messages.stream(**request, **more))
+    create = client.messages.stream
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, create)
+    return turn.stream(lambda request: create(**request, **more))
 
 
 async def acomplete(
@@ -153,10 +151,9 @@ async def acomplete(
     **more: Any,
 ) -> Message:
     """Run `complete` with an async client; functions and tools may be async too."""
-    turn = _Messages(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.create
-    )
-    return await turn.arun(lambda request: client.messages.create(**request, **more))
+    create = client.messages.create
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, create)
+    return await turn.arun(lambda request: create(**request, **more))
 
 
 def astream(
@@ -173,12 +170,11 @@ def astream(
     **more: Any,
 ) -> AsyncIterator[Any]:
     """Run `stream` with an async client; functions and tools may be async too."""
-    turn = _Messages(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, client.messages.stream
-    )
+    create = client.messages.stream
+    turn = _Messages(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, cache, more, create)
 
     async def open_stream(request: Values) -> Any:
-        return client.messages.stream(**request, **more)
+        return create(**request, **more)
 
     return turn.astream(open_stream)
 

@@ -119,10 +119,9 @@ def complete(
     This is a turn of the context (see `Context.turn`) that keeps added messages. It joins an open turn. Raise the
     client's errors, `Busy` if another worker is in a turn, and `QuotaExceeded` after too many requests.
     """
-    turn = _Chat(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
-    )
-    return turn.run(lambda request: client.chat.completions.create(**request, **more))
+    create = client.chat.completions.create
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return turn.run(lambda request: create(**request, **more))
 
 
 def stream(
@@ -138,11 +137,10 @@ def stream(
     **more: Any,
 ) -> Iterator[ChatCompletionChunk]:
     """Run `complete` and yield every chunk as it arrives. An answer that is not read to its end is not added."""
-    turn = _Chat(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
-    )
+    create = client.chat.completions.create
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
-    return turn.stream(lambda request: client.chat.completions.create(**request, **sent))
+    return turn.stream(lambda request: create(**request, **sent))
 
 
 async def acomplete(
@@ -158,10 +156,9 @@ async def acomplete(
     **more: Any,
 ) -> ChatCompletion:
     """Run `complete` with an async client; functions may be async too."""
-    turn = _Chat(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
-    )
-    return await turn.arun(lambda request: client.chat.completions.create(**request, **more))
+    create = client.chat.completions.create
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return await turn.arun(lambda request: create(**request, **more))
 
 
 def astream(
@@ -177,11 +174,10 @@ def astream(
     **more: Any,
 ) -> AsyncIterator[ChatCompletionChunk]:
     """Run `stream` with an async client; functions may be async too."""
-    turn = _Chat(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.chat.completions.create
-    )
+    create = client.chat.completions.create
+    turn = _Chat(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
     sent = {"stream": True, "stream_options": {"include_usage": True}, **more}
-    return turn.astream(lambda request: client.chat.completions.create(**request, **sent))
+    return turn.astream(lambda request: create(**request, **sent))
 
 
 # Responses
@@ -200,10 +196,9 @@ def respond(
     **more: Any,
 ) -> Response:
     """Run `complete` with the Responses API; `more` goes to `client.responses.create`. A failed answer is not added."""
-    turn = _Responses(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
-    )
-    return turn.run(lambda request: client.responses.create(**request, **more))
+    create = client.responses.create
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return turn.run(lambda request: create(**request, **more))
 
 
 def stream_response(
@@ -219,10 +214,9 @@ def stream_response(
     **more: Any,
 ) -> Iterator[ResponseStreamEvent]:
     """Run `respond` and yield every event as it arrives. An answer that is not read to its end is not added."""
-    turn = _Responses(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
-    )
-    return turn.stream(lambda request: client.responses.create(**request, stream=True, **more))
+    create = client.responses.create
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return turn.stream(lambda request: create(**request, stream=True, **more))
 
 
 async def arespond(
@@ -238,10 +232,9 @@ async def arespond(
     **more: Any,
 ) -> Response:
     """Run `respond` with an async client; functions may be async too."""
-    turn = _Responses(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
-    )
-    return await turn.arun(lambda request: client.responses.create(**request, **more))
+    create = client.responses.create
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return await turn.arun(lambda request: create(**request, **more))
 
 
 def astream_response(
@@ -257,7 +250,6 @@ def astream_response(
     **more: Any,
 ) -> AsyncIterator[ResponseStreamEvent]:
     """Run `stream_response` with an async client; functions may be async too."""
-    turn = _Responses(
-        ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, client.responses.create
-    )
-    return turn.astream(lambda request: client.responses.create(**request, stream=True, **more))
+    create = client.responses.create
+    turn = _Responses(ctx, model, tools, ToolRuns(functions, on_error, parallel), options, more, create)
+    return turn.astream(lambda request: create(**request, stream=True, **more))
