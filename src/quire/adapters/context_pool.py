@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import RLock
-from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
 from quire import aio
@@ -72,12 +71,10 @@ class TurnScope:
                 manager.__enter__()
                 self._manager = manager
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._manager is not None:
             with self.inside():
-                self._manager.__exit__(kind, error, trace)
+                self._manager.__exit__(*error)
 
     async def __aenter__(self) -> None:
         if self._needs_turn():

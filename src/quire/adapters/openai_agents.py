@@ -10,7 +10,7 @@ The session's list is the conversation of a context: items are returned as they 
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -36,7 +36,6 @@ from quire.providers.plain_json import dumps, invalid_value, to_plain_json
 from quire.storage.base import Storage, check_context_name
 from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
-from quire.view.view import View
 
 with requires_extra("openai-agents"):
     from agents import FunctionTool, RunConfig, Tool
@@ -192,13 +191,6 @@ def pop_newest(ctx: Context) -> Item | None:
     items = format_messages(together, "responses")
     replace_stored(ctx, "pop_item", together, [mark_session(message) for message in messages_of(items[:-1])])
     return items[-1] if items else pop_newest(ctx)
-
-
-def view_with(ctx: Context, items: Iterable[Item], options: RenderOptions) -> View:
-    """Return the view with these items added, from a copy in memory."""
-    past = ctx.as_of(ctx.seq)
-    replace_stored(past, "add", [], messages_of(list(items)))
-    return past.render(options)
 
 
 class _Shared:
@@ -387,8 +379,10 @@ class QuireSession:
         options = replace(options, reserve=options.reserve + beside)
         view = ctx.render(options)
         fresh = self._not_stored(cast(list[Item], data.input))
-        if fresh:
-            view = view_with(ctx, fresh, options)
+        if fresh:  # a copy in memory has them too
+            past = ctx.as_of(ctx.seq)
+            replace_stored(past, "add", [], messages_of(fresh))
+            view = past.render(options)
         return ModelInputData(input=cast("list[TResponseInputItem]", view.responses()), instructions=data.instructions)
 
     def _not_stored(self, items: list[Item]) -> list[Item]:

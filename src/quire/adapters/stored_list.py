@@ -1,7 +1,7 @@
 """The messages of a context as the list of a framework: all of them, including those that no provider accepts."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from quire.context import Context
 from quire.conversation.arrivals import close_calls, exchange_awaiting, receive, store_marked
@@ -44,16 +44,13 @@ def _newest_numbers(reader: Reader) -> Iterator[int]:
     """Yield the numbers of the messages, last first. An unshowable message is at the place where it arrived."""
     unshowable = _unshowable(reader)
     pending = next(unshowable, None)
-    for number in newest_numbers(reader):
+    for number in chain(newest_numbers(reader), [-1]):
         while pending is not None and pending[0] > number:
             if pending[1] is Mark.UNSHOWABLE:
                 yield pending[0]
             pending = next(unshowable, None)
-        yield number
-    while pending is not None:
-        if pending[1] is Mark.UNSHOWABLE:
-            yield pending[0]
-        pending = next(unshowable, None)
+        if number >= 0:
+            yield number
 
 
 def _unshowable(reader: Reader) -> Iterator[tuple[int, Mark]]:

@@ -286,7 +286,8 @@ class ListSync(Generic[Item]):
         if reached >= 0 or not (self._items or whole):
             added = self._listed(reached + 1)
         else:
-            changes = self._find_changes(whole)
+            record = engine.read(read_record)
+            changes = find_changes(record if whole else self._part_of_list(record), self._listed(0))
             if changes.gone or changes.inserted:
                 chain = self._chain[changes.kept] if changes.kept >= 0 else ""
                 engine.run(self.ctx.pages.actor, "sync_list", apply_changes, changes, chain)
@@ -297,10 +298,6 @@ class ListSync(Generic[Item]):
                 self.ctx.add(fresh, view=view)
         except InvalidOperation:  # the list is broken: import stores what no model may see
             self.ctx.import_messages(fresh)
-
-    def _find_changes(self, whole: bool) -> ListChanges:
-        record = self.ctx.pages._engine.read(read_record)
-        return find_changes(record if whole else self._part_of_list(record), self._listed(0))
 
     def _part_of_list(self, record: list[StoredMessage]) -> list[StoredMessage]:
         """Return the stored messages that the list replaces; none if the list begins anew."""
