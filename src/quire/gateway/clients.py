@@ -94,8 +94,7 @@ def _prepare_claude(start: _Start) -> Launch:
 
 def _prepare_codex(start: _Start) -> Launch:
     first, *rest = start.command
-    settings = {"openai_base_url": f"{start.address}/v1"}
-    added = [part for name, value in settings.items() for part in ("-c", f"{name}={_to_json(value)}")]
+    added = ["-c", f"openai_base_url={_to_json(f'{start.address}/v1')}"]
     if start.mcp:
         where = f"mcp_servers.{_SERVER}"
         added += ["-c", f"{where}.command={_to_json(start.mcp[0])}"]

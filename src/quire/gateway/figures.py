@@ -4,7 +4,6 @@ A thread does both about once per second, so that no request waits for it.
 """
 
 import logging
-from collections.abc import Mapping
 from threading import Event, Thread
 from typing import Any
 
@@ -16,15 +15,15 @@ from quire.server.gateway_ledger import GatewaySession, Ledger
 
 _ADDED = ("requests", "retries", "errors", "bypasses", "folds", "folded_requests", "saved_tokens")
 """Counters that continue from the values of an earlier gateway."""
+_INTERVAL = 1.0
 _log = logging.getLogger("quire.gateway")
 
 
 class FigureKeeper:
     """Keeps the stored figures of the sessions of a gateway up to date."""
 
-    def __init__(self, sessions: Sessions, interval: float = 1.0) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._interval = interval
         self._before: dict[str, GatewaySession] = {}
         self._written: dict[str, GatewaySession] = {}
         self._chosen: dict[str, Mode | None] = {}
@@ -35,7 +34,7 @@ class FigureKeeper:
     def start(self) -> None:
         """Follow the modes that a person chose before, and start the thread."""
         try:
-            self._follow_all(self._ledger.chosen_modes())
+            self._follow_modes()
         except QuireError as error:
             _log.warning("The chosen modes of the sessions were not read: %s", error)
         self._thread.start()
@@ -49,7 +48,7 @@ class FigureKeeper:
         self._ledger.close()
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._interval):
+        while not self._stopping.wait(_INTERVAL):
             self.update()
 
     def update(self) -> None:
@@ -62,7 +61,7 @@ class FigureKeeper:
             for cache in caches:
                 for name in cache.keys() - infos.keys():  # if it comes back, it continues from the stored figures
                     del cache[name]
-            self._follow_all(self._ledger.chosen_modes())
+            self._follow_modes()
             new = infos.keys() - self._before.keys()
             stored = {session.name: session for session in self._ledger.sessions(new)} if new else {}
             changed = {}
@@ -79,9 +78,9 @@ class FigureKeeper:
         except QuireError as error:
             _log.warning("The figures of the sessions were not stored: %s", error)
 
-    def _follow_all(self, modes: Mapping[str, Mode | None]) -> None:
+    def _follow_modes(self) -> None:
         """Set the mode of each session for which a person chose another one since the last look."""
-        for name, chosen in modes.items():
+        for name, chosen in self._ledger.chosen_modes().items():
             if chosen != self._chosen.get(name):
                 self._chosen[name] = chosen
                 self._sessions.set_mode(name, chosen)

@@ -55,7 +55,7 @@ def write_handoff(
     `folder` is the working folder of the session; a client resumes a session only there. Raise `InvalidValue` if the
     file exists.
     """
-    client = client or ("claude" if f"{PREFIX}" in name and "/anthropic/" in name else "codex")
+    client = client or ("claude" if PREFIX in name and "/anthropic/" in name else "codex")
     folder = (folder or Path.cwd()).resolve()
     session_id = str(uuid4())
     path = file or _place(client, folder, session_id, environment)

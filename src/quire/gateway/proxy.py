@@ -86,8 +86,7 @@ class Gateway:
         except _ClientGone:
             return  # no one waits for an answer
         except UpstreamError as error:
-            refusal = Refusal(HTTPStatus.BAD_GATEWAY, "upstream_unreachable", str(error))
-            await _refuse(refusal, send)
+            await _refuse(Refusal(HTTPStatus.BAD_GATEWAY, "upstream_unreachable", str(error)), send)
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -150,10 +149,7 @@ class Gateway:
             return
         body = await self._rewrite(self._rewriter.prepare, call)
         response = await self._send(request, call, body)
-        if response.status < HTTPStatus.BAD_REQUEST:
-            await self._relay(response, call, send)
-            return
-        if not _is_plain(response):
+        if response.status < HTTPStatus.BAD_REQUEST or not _is_plain(response):
             await self._relay(response, call, send)
             return
         error = await response.read()

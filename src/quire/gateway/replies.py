@@ -17,16 +17,12 @@ def read_reply(body: bytes, content_type: str, protocol: Protocol) -> Values | N
     try:
         if "text/event-stream" not in content_type:
             value = msgspec.json.decode(body)
-            return value if isinstance(value, dict) and "error" not in value else _without_error(value)
+            is_response = isinstance(value, dict) and value.get("error") is None  # Responses has the field with null
+            return value if is_response else None
         events = list(_read_events(body))
         return {"anthropic": _join_anthropic, "openai": _join_chat, "responses": _join_responses}[protocol](events)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _without_error(value: object) -> Values | None:
-    """Return a response of Responses, which has the field `error` with null."""
-    return value if isinstance(value, dict) and value.get("error") is None else None
 
 
 def _read_events(body: bytes) -> Iterator[Values]:

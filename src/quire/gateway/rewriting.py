@@ -133,24 +133,20 @@ class Rewriter:
         line = match.line
         if line is None or sessions.mode_of(line.name) != "fold" or line.is_broken:
             return None
-        state = self._state(line)
         if call.counts or match.kind in ("retry", "tentative"):
             return self._repeat(call, match, line)
-        return self._assemble(call, state, self._render(call, line), len(call.transcript))
+        return self._assemble(call, line, self._render(call, line), len(call.transcript))
 
     def _repeat(self, call: Call, match: Match, line: Line) -> bytes | None:
         """Return the body for a transcript that adds nothing to its line, or nothing yet."""
-        state = self._state(line)
-        layout = state.layout or self._render(call, line)
+        layout = self._state(line).layout or self._render(call, line)
         common = len(call.transcript) if match.kind == "retry" else match.common
         found = layout.before(common)
         if found is None and not call.counts and match.kind == "tentative":  # it leaves the line where it is folded
             match = self._sessions.apply(call, match._replace(kind="branch"))
             if match.line is not None:
-                return self._assemble(
-                    call, self._state(match.line), self._render(call, match.line), len(call.transcript)
-                )
-        return None if found is None else self._assemble(call, state, found, common)
+                return self._assemble(call, match.line, self._render(call, match.line), len(call.transcript))
+        return None if found is None else self._assemble(call, line, found, common)
 
     def _render(self, call: Call, line: Line) -> Layout:
         """Render the view of a line; this may fold. A folded view keeps the messages about the client's environment."""
@@ -193,8 +189,9 @@ class Rewriter:
             state.layouter = ViewLayouter(line.epoch)
         return state.layouter.lay_out(view, len(line.hashes), key)
 
-    def _assemble(self, call: Call, state: LineState, layout: Layout, total: int) -> bytes | None:
+    def _assemble(self, call: Call, line: Line, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
+        state = self._state(line)
         if call.spans is None or (layout.pieces is None and not state.strip):
             return None
         items = call.transcript
@@ -233,14 +230,13 @@ class Rewriter:
         layout = self._render(call, line)
         total = match.common if match.kind == "tentative" else len(call.transcript)
         found = layout.before(total)
-        return None if found is None else self._assemble(call, self._state(line), found, total)
+        return None if found is None else self._assemble(call, line, found, total)
 
     def _strip(self, call: Call) -> bytes | None:
         if call.spans is None:
             return None
-        line = call.line
-        if line is not None:
-            self._state(line).strip = len(call.transcript)
+        if call.line is not None:
+            self._state(call.line).strip = len(call.transcript)
         sent = call.sent or [item.raw for item in call.items]
         if call.protocol == "responses":
             kept = drop_reasoning(sent)
@@ -289,7 +285,7 @@ def _without_marks(value: Any) -> Any:
 def _is_legal(sent: Sequence[bytes], original: Sequence[bytes], call: Call) -> bool:
     """Return whether the new list breaks no rule of the provider that the original list obeys."""
     problems, known = (
-        {(problem.rule) for problem in check_legal([msgspec.json.decode(raw) for raw in raws], call.protocol)}
+        {problem.rule for problem in check_legal([msgspec.json.decode(raw) for raw in raws], call.protocol)}
         for raws in (sent, original)
     )
     if problems - known:

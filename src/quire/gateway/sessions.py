@@ -217,8 +217,9 @@ class Sessions:
             except Conflict:
                 line.load()
                 line.add_reply(response, len(call.transcript))
-            if call.view is not None:
-                learn_usage(call, response)
+            if call.view is not None and call.spans is not None:  # learn how many tokens the model bills for the view
+                with suppress(QuireError):
+                    line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=call.view)
 
     def _read_reply(self, call: Call, reply: Reply) -> dict[str, Any] | None:
         try:
@@ -332,7 +333,7 @@ class Sessions:
         with self._lock:
             info = self.infos.get(name)
             if info is None:
-                info = self.infos[name] = SessionInfo(name=name, mode=self.modes.get(name, self.mode))
+                info = self.infos[name] = SessionInfo(name=name, mode=self.mode_of(name))
                 if len(self.infos) > 10 * _OPEN_LINES:
                     self.infos.popitem(last=False)
             return info
@@ -411,13 +412,6 @@ def _reading_key(call: Call) -> str:
     """Return the cache key of a call. Transcripts with the same key have most items in common."""
     start = call.spans.array[:_START_BYTES].hex() if call.is_anonymous and call.spans else ""
     return f"{call.namespace} {call.session} {start}"
-
-
-def learn_usage(call: Call, response: dict[str, Any]) -> None:
-    """Learn how many tokens the model bills for the view that a call sent."""
-    if call.view is not None and call.line is not None and call.spans is not None:
-        with suppress(QuireError):
-            call.line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=call.view)
 
 
 def _shares_reply(relation: Relation) -> bool:
