@@ -90,21 +90,6 @@ def format_request(messages: Sequence[Message], provider: Provider) -> list[dict
     return written  # the usual case
 
 
-def _read_langchain(value: object, place: str) -> list[Message]:
-    from quire.providers import langchain  # late: most programs do not need it
-
-    return langchain.read(value, place)
-
-
-def _read_pydantic_ai(value: object, place: str) -> list[Message]:
-    from quire.providers import pydantic_ai
-
-    return pydantic_ai.read(value, place)
-
-
-_READERS = {"langchain": _read_langchain, "pydantic_ai": _read_pydantic_ai}
-
-
 def _check_provider(provider: Provider | None) -> Provider | None:
     if provider is not None and (not isinstance(provider, str) or provider not in _PARSERS):
         raise invalid_value("provider", provider, f"known are {', '.join(_PARSERS)}")
@@ -162,7 +147,10 @@ def _entries(value: object, place: str, given: Provider | None) -> list[Entry]:
         return [Entry(place, read_message(value, place), {}, value.origin)]
     is_usual = type(value) is dict and "role" in value and "type" not in value
     if not is_usual and (found := detect_framework(value)) is not None:
-        return [Entry(place, message, {}, message.origin) for message in _READERS[found](value, place)]
+        from quire.providers import langchain, pydantic_ai  # late: most programs do not need them
+
+        read = langchain.read if found == "langchain" else pydantic_ai.read
+        return [Entry(place, message, {}, message.origin) for message in read(value, place)]
     copy = to_plain_json(value, place)
     if not isinstance(copy, dict):
         raise invalid_value(place, value, _ACCEPTED)

@@ -174,24 +174,23 @@ def _provider_of_part(block: Values) -> Provider | None:
     return _PROVIDERS.get(kind)
 
 
-_FRAMEWORKS: Mapping[str, Literal["langchain", "pydantic_ai"]] = {
+Framework = Literal["langchain", "pydantic_ai"]
+_FRAMEWORKS: Mapping[str, Framework] = {
     "langchain_core.messages": "langchain",
     "pydantic_ai.messages": "pydantic_ai",
 }
 _LANGCHAIN_TYPES = frozenset({"human", "ai", "system", "tool", "function", "chat", "remove"})
 
 
-def detect_framework(value: object) -> Literal["langchain", "pydantic_ai"] | None:
+def detect_framework(value: object) -> Framework | None:
     """Return the framework of a message of LangChain or pydantic-ai, an object or a dict; None for other values."""
-    return _framework_of_dict(value) if isinstance(value, Mapping) else _framework_of_object(value)
-
-
-def _framework_of_object(value: object) -> Literal["langchain", "pydantic_ai"] | None:
+    if isinstance(value, Mapping):
+        return _framework_of_dict(value)
     modules = (".".join(cls.__module__.split(".")[:2]) for cls in type(value).__mro__)
     return next((_FRAMEWORKS[module] for module in modules if module in _FRAMEWORKS), None)
 
 
-def _framework_of_dict(value: Mapping[Any, Any]) -> Literal["langchain", "pydantic_ai"] | None:
+def _framework_of_dict(value: Mapping[Any, Any]) -> Framework | None:
     kind = value.get("type")
     if isinstance(kind, str):
         is_dump = kind in _LANGCHAIN_TYPES or kind.endswith("MessageChunk")

@@ -104,8 +104,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[BrokenRule]:
         if is_empty(message.get("content")) and not says_more and role != "function":
             yield position, "empty content", f"A {role} message without content."
     yield from _report_unanswered(len(messages) - 1, waiting)
-    other = next((m for m in messages if m.get("role") not in ("system", "developer")), None)
-    if other is None:
+    if all(message.get("role") in ("system", "developer") for message in messages):
         yield len(messages) - 1, "only system messages", "All messages are system messages."
 
 
@@ -213,12 +212,9 @@ def _reasoning(position: int, items: Sequence[Values]) -> Iterator[BrokenRule]:
 
 
 def _check_anthropic(messages: Sequence[Values]) -> Iterator[BrokenRule]:
-    if messages[0].get("role") != "user":
-        yield (
-            0,
-            "first role",
-            f"The first message has the role {short_repr(messages[0].get('role'))}; 'user' is needed.",
-        )
+    first_role = messages[0].get("role")
+    if first_role != "user":
+        yield 0, "first role", f"The first message has the role {short_repr(first_role)}; 'user' is needed."
     waiting: dict[str, int] = {}
     called: set[str] = set()
     for role, group in groupby(enumerate(messages), key=lambda pair: pair[1].get("role")):

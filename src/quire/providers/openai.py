@@ -117,14 +117,10 @@ def _audio(block: Values) -> Part | None:
     return {"type": "audio", **found} if len(found) == 2 else None
 
 
-def _file(block: Values) -> Part | None:
-    return parts.read_file(block.get("file"))
-
-
 _READERS: Mapping[str, parts.Reader] = {
     "image_url": _image,
     "input_audio": _audio,
-    "file": _file,
+    "file": lambda block: parts.read_file(block.get("file")),
     "refusal": parts.read_refusal,
 }
 

@@ -188,14 +188,10 @@ def _image(block: Values) -> Part | None:
     return {"type": "image", **found} if found.keys() & {"url", "file_id"} else None
 
 
-def _file(block: Values) -> Part | None:
-    return parts.read_file(block, url="file_url")
-
-
 _READERS: Mapping[str, parts.Reader] = {
     "input_image": _image,
     "computer_screenshot": _image,
-    "input_file": _file,
+    "input_file": lambda block: parts.read_file(block, url="file_url"),
     "refusal": parts.read_refusal,
 }
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})
