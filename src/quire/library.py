@@ -123,7 +123,8 @@ class Library:
 
         With `check`, all its records are read first: `Corrupt` names a damaged one, and nothing is created.
         """
-        self._require(name)
+        if not self.exists(name):
+            raise no_such_context(self.storage, name)
         ContextSystem(self.storage, name).fork(new_name, at, check=check)
 
     def info(self, name: str) -> ContextInfo:
@@ -276,10 +277,6 @@ class Library:
             return False
         updated = decode_head(head.value).updated
         return (first is None or first <= updated) and (last is None or updated <= last)
-
-    def _require(self, name: str) -> None:
-        if not self.exists(name):
-            raise no_such_context(self.storage, name)
 
     def close(self) -> None:
         """Release the storage if this library opened it. If a summariser is still working, that happens afterwards."""

@@ -317,7 +317,6 @@ class _ObservedStream(AbstractContextManager[Any]):
     """A stream of a client, plain or async. The operation ends with it; `take` adds the answer."""
 
     def __init__(self, turn: Any, stream: Any) -> None:
-        self._turn = turn
         self._stream = stream
         self._operation = turn.__dict__["_observed"] = _model_call(turn, attached=False)
         self._operation.start()

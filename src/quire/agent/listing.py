@@ -87,22 +87,19 @@ def answer_room(reader: Reader, window: int, count: Callable[[str], int]) -> Ans
     return AnswerRoom(max(_MIN_TOKENS, min(_DEFAULT_TOKENS, left // 6, limit)), limit, count)
 
 
-def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequence[PageRecord] = ()) -> None:
+def check_page_fits(state: State, page: PageRecord, budget: int, originals: Sequence[PageRecord]) -> None:
     """Raise `InvalidOperation` if the page is too large to be opened in a view of this budget.
 
     `originals` are the messages that a summary shows if it is opened.
     """
-    header = page.header
-    if header.form is Form.WINDOW:
-        return  # a window is shown in the tail, which has its own limits
-    tokens = sum(page.header.tokens for page in originals)
+    tokens = sum(original.header.tokens for original in originals)
     tokens = tokens or opened_tokens(DeferredReader(state, state.deferred_changes()), page, budget)
     if tokens <= opened_room(state, page.key, budget):
         return
     index, segment = state.index(page.key), state.segment(segment_number(page.key))
     capacity = segment.max_capacity if segment is not None else 0
     room = f"its segment has {capacity:,}" if 0 < capacity < budget else f"your window has {budget:,}"
-    if header.folder:
+    if page.header.folder:
         raise InvalidOperation(
             f"Cannot open {index!r}: its pages take {tokens:,} tokens{' and more' if tokens > budget else ''}, {room}.",
             Hint("children", index, purpose="to list them, and open the ones you need"),

@@ -154,7 +154,6 @@ TOOLS: tuple[Tool, ...] = (
 """At most twelve tools, because every schema costs tokens in every request. The reading operations are merged."""
 
 
-_Converter = Callable[[Any], Any]
 _IN_A_LINE = re.compile(r"\s*\[\s*([^\s\[\]]+)(?:\s[^\[\]]*)?\]")
 
 
@@ -246,7 +245,7 @@ def _to_object(value: Any) -> dict[str, Any] | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-_CONVERTERS: dict[str, _Converter] = {
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "string": lambda value: value if isinstance(value, str) else None,
     "integer": _to_integer,
     "boolean": _to_boolean,

@@ -175,9 +175,8 @@ def _exchange_start(plan: Plan, number: int) -> int:
 
 def _pages_before(plan: Plan, seq: int) -> Before:
     """Return every page changed after an entry, as it was then."""
-    state = plan.state
     found: Before = {}
-    for _, entry in read_entries(state, seq + 1):
+    for _, entry in read_entries(plan.state, seq + 1):
         for touched in entry.touched:
             if touched.family == PAGE_CODE and touched.key not in found:
                 found[touched.key] = page_before(touched)
@@ -399,7 +398,7 @@ def _store_all_marked(plan: Plan, messages: Sequence[Message]) -> None:
 
 def _other_changes(state: State, since: int) -> list[str]:
     """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
-    pages: dict[int, PageRecord | Gone | None] = {}
+    pages: Before = {}
     segments: dict[int, None] = {}
     for _, entry in read_entries(state, since + 1):
         for touched in entry.touched:

@@ -78,7 +78,7 @@ class Conversation:
             content = check_text(text, "text")
         label = None if name is None else check_one_line(name, "name", MAX_NAME, empty=False)
         message = Message(role="system", content=content, name=label)
-        return self._engine.run(self.actor, "system", _add_and_index, arrivals.set_prompt, message)
+        return self._engine.run(self.actor, "system", _set_prompt, message)
 
     def user(
         self,
@@ -91,7 +91,7 @@ class Conversation:
 
         See `add` for `id` and `at`.
         """
-        return self._add_message("user", content, message_id=id, at=at)
+        return self._add_message("user", content, None, id, at)
 
     def assistant(
         self,
@@ -211,7 +211,6 @@ class Conversation:
 
     def message(self, index: int) -> Message:
         """Return the message with this index, marked or not."""
-
         return self._engine.read(lambda state: read_messages(state, [edits.number_of(state, index)])[0])
 
     def messages_after(self, index: int | None = None, limit: int = 100) -> list[Message]:
@@ -385,14 +384,7 @@ class Conversation:
             raise
         block.end()
 
-    def _add_message(
-        self,
-        role: Any,
-        content: Any,
-        view: object | None = None,
-        message_id: str | None = None,
-        at: datetime | None = None,
-    ) -> int:
+    def _add_message(self, role: Any, content: Any, view: object, message_id: str | None, at: datetime | None) -> int:
         if isinstance(content, str):  # the usual case needs no parser
             if self._engine.redaction is None:
                 text = check_text(content, "content")
@@ -403,12 +395,7 @@ class Conversation:
         return self.add({"role": role, "content": content}, view=view, id=message_id, at=at)
 
     def _receive(
-        self,
-        operation: str,
-        messages: Sequence[Message],
-        view: object | None,
-        message_id: str | None,
-        at: datetime | None = None,
+        self, operation: str, messages: Sequence[Message], view: object, message_id: str | None, at: datetime | None
     ) -> int:
         """Add messages in one commit; return the index of the last. In a turn with a key, each gets an id."""
         engine = self._engine
@@ -467,9 +454,8 @@ def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
     return replace(done, scrubbed=not left, remains=left)
 
 
-def _add_and_index(plan: Plan, arrive: Callable[[Plan, Message], int], message: Message) -> int:
-    """Plan an arrival; return the index of the message."""
-    return plan.message_index(arrive(plan, message))
+def _set_prompt(plan: Plan, message: Message) -> int:
+    return plan.message_index(arrivals.set_prompt(plan, message))
 
 
 def _receive_all(

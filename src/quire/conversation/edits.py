@@ -252,10 +252,8 @@ def _result(
 
 
 def _join_indices(indices: Sequence[int]) -> str:
-    shown_first = ", ".join(map(str, indices[:12]))
-    return (
-        f"message {shown_first}" if len(indices) == 1 else f"messages {shown_first}{'…' if len(indices) > 12 else ''}"
-    )
+    listed = ", ".join(map(str, indices[:12]))
+    return f"message {listed}" if len(indices) == 1 else f"messages {listed}{'…' if len(indices) > 12 else ''}"
 
 
 def _indices(plan: Plan, numbers: Iterable[int]) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ _OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
 class Repairer:
     """Repairs the items of a history that a parser would refuse."""
 
-    def __init__(self, redaction: "Redaction | None" = None, provider: Provider | None = None) -> None:
+    def __init__(self, redaction: "Redaction | None", provider: Provider | None) -> None:
         self._redaction = redaction
         self._provider = provider
         self.findings: list[Finding] = []
@@ -182,9 +182,7 @@ class Importer:
     A part may be planned several times. Its counts and findings are kept after `confirm_part`.
     """
 
-    def __init__(
-        self, values: Iterable[object], redaction: "Redaction | None" = None, provider: Provider | None = None
-    ) -> None:
+    def __init__(self, values: Iterable[object], redaction: "Redaction | None", provider: Provider | None) -> None:
         single = isinstance(values, str | bytes | Mapping) or hasattr(values, "model_dump")  # an SDK object is iterable
         if single or not isinstance(values, Iterable):
             raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")

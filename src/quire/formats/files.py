@@ -34,7 +34,6 @@ _SQLITE = b"SQLite format 3\0"
 _ADDRESSES = ("sqlite:", "file:", "postgresql:", "postgres:", "s3:")
 _HEADER = 4_096
 _LISTS = ("messages", "history", "conversation", "items")
-_IGNORED = {"isApiErrorMessage": "an error of the provider's"}
 
 FileKind = Literal["messages", "export", "document"]
 """Messages in any shape, a context from `export`, or the JSON document of a context."""
@@ -278,9 +277,9 @@ def _claude_code_line(value: _Object, line: int, threads: dict[str, str]) -> _Pi
         parent = value.get("parentUuid")
         agent = str(value.get("agentId") or threads.get(str(parent)) or value.get("uuid") or line)
         threads[str(value.get("uuid") or line)] = agent
-    ignored = next((words for key, words in _IGNORED.items() if value.get(key)), None)
-    if ignored is not None or "role" not in message:
-        return SkippedRecord(line, ignored or _describe(value))
+    is_error = bool(value.get("isApiErrorMessage"))
+    if is_error or "role" not in message:
+        return SkippedRecord(line, "an error of the provider's" if is_error else _describe(value))
     answer = message.get("id") if message["role"] == "assistant" else None
     return _Piece(_dated(message, value), answer if isinstance(answer, str) else "", agent)
 

@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.errors import InvalidValue, NoSuchAction, short_repr
 from quire.model.text import collapse_whitespace
@@ -20,6 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__quire_action__"
 _KINDS: dict[Any, Kind] = {str: "string", int: "int", float: "float", bool: "bool"}
+_NEEDED: dict[Kind, str] = {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 _SCHEMA_TYPES: dict[Kind, str] = {"string": "string", "int": "integer", "float": "number", "bool": "boolean"}
 
 
@@ -66,7 +68,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     def _convert_one(self, value: object) -> Any:
         found = _as_kind(self.kind, value)
         if found is None:
-            raise ValueError(f"{_kind_words(self.kind)} is needed")
+            raise ValueError(f"{_NEEDED[self.kind]} is needed")
         if self.choices and found not in self.choices:
             raise ValueError(f"one of {', '.join(map(repr, self.choices))} is needed")
         return found
@@ -191,8 +193,7 @@ def _mark_action(function: Any, description: str, name: str) -> Any:
 
 def _action(kind: type, method_name: str, method: Any) -> Action:
     name, description = getattr(method, _MARK)
-    found = build_action(method, name or method_name, description, owner=kind)
-    return Action(name=found.name, description=found.description, parameters=found.parameters, method=method_name)
+    return replace(build_action(method, name or method_name, description, owner=kind), method=method_name)
 
 
 def _parameter(action_name: str, parameter: inspect.Parameter, hint: Any) -> Parameter:
@@ -249,7 +250,3 @@ def _as_kind(kind: Kind, value: object) -> Any:
             return int(value) if (whole or isinstance(value, int)) and not isinstance(value, bool) else None  # type: ignore[call-overload]
         case "float":
             return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _kind_words(kind: Kind) -> str:
-    return {"string": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}[kind]
