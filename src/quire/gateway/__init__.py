@@ -55,7 +55,7 @@ class Settings(TypedDict, total=False):
 
 def create_app(where: StoreLocation, **settings: "Unpack[Settings]") -> "Gateway":
     """Return the gateway of a store as an ASGI application. `port` has no effect."""
-    return _build(where, dict(settings))[0]
+    return _build(where, dict(settings))
 
 
 def start(where: StoreLocation, **settings: "Unpack[Settings]") -> "RunningGateway":
@@ -74,15 +74,15 @@ def prepare(
     where: StoreLocation, settings: dict[str, Any], listening: "socket.socket | None" = None
 ) -> "RunningGateway":
     """Return a gateway that is not started yet. `listening` is a socket to use instead of the host and the port."""
-    gateway, token = _build(where, settings)
+    gateway = _build(where, settings)
     from quire.gateway.gateway_server import RunningGateway
 
     if listening is None:
         listening = bind(gateway.options.host, settings.get("port", DEFAULT_PORT))
-    return RunningGateway(gateway, listening, token)
+    return RunningGateway(gateway, listening)
 
 
-def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, str | None]":
+def _build(where: StoreLocation, settings: dict[str, Any]) -> "Gateway":
     try:
         from quire.gateway.proxy import Gateway, Options
         from quire.gateway.sessions import Sessions
@@ -101,12 +101,11 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, st
             "A gateway needs the URL of an upstream: anthropic or openai, such as --anthropic https://api.anthropic.com."
         )
     host = check_host(settings.get("host", "127.0.0.1"))
-    token = _token_of(settings, host)
     limits = {name: settings[name] for name in ("mode", "max_body", "connect_timeout") if name in settings}
     options = Options(
         host=host,
         hosts=tuple(settings.get("hosts", ())),
-        tokens=() if token is None else (token,),
+        token=_token_of(settings, host),
         budget=check_budget(settings.get("budget", 120_000)),
         **limits,
     )
@@ -114,7 +113,7 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "tuple[Gateway, st
     compression = None if summariser is None else check_config(CompressionConfig(summariser=summariser))
     library = Library(where, redact=settings.get("redact"))
     sessions = Sessions(library, mode=options.mode, budget=options.budget, compression=compression)
-    return Gateway(addresses, sessions, options), token  # type: ignore[arg-type]
+    return Gateway(addresses, sessions, options)  # type: ignore[arg-type]
 
 
 def _token_of(settings: dict[str, Any], host: str) -> str | None:

@@ -34,10 +34,10 @@ _LIMITS = Limits(
 class RunningGateway(ThreadedServer):
     """A running gateway. As a context manager it stops at the end."""
 
-    def __init__(self, gateway: Gateway, listening: socket.socket, token: str | None) -> None:
+    def __init__(self, gateway: Gateway, listening: socket.socket) -> None:
         super().__init__("gateway", _Server(gateway), listening, _GRACE_SECONDS)
         self.gateway = gateway
-        self.token = token
+        self.token = gateway.options.token
 
     @property
     def url(self) -> str:

@@ -19,7 +19,7 @@ import msgspec
 import quire
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.rewriting import Rewriter
-from quire.gateway.routing import NO_TOKEN, Route, TokenPaths, UpstreamName, find_route
+from quire.gateway.routing import NO_TOKEN, Route, UpstreamName, find_route, split_token
 from quire.gateway.sessions import PREFIX, Call, Mode, Reply, SessionInfo, Sessions
 from quire.gateway.upstream import Address, Headers, Upstream, UpstreamError, UpstreamResponse, without_hop_by_hop
 from quire.server.access import AccessCheck, Refusal
@@ -52,7 +52,7 @@ class Options:
     budget: int = 120_000
     host: str = "127.0.0.1"
     hosts: tuple[str, ...] = ()
-    tokens: tuple[str, ...] = ()
+    token: str | None = None
     max_body: int = 64 << 20
     connect_timeout: float = 30.0
 
@@ -64,12 +64,9 @@ class Gateway:
         self.options = options
         self.sessions = sessions
         self._figures = FigureKeeper(sessions)
-        self.upstreams = {
-            name: Upstream(address, connect_timeout=options.connect_timeout) for name, address in upstreams.items()
-        }
+        self.upstreams = {name: Upstream(address, options.connect_timeout) for name, address in upstreams.items()}
         self._rewriter = Rewriter(sessions)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="quire-gateway-fold")
-        self._tokens = TokenPaths(options.tokens)
         self._mark = _MARK + token_hex(8).encode()
         self._is_second = False
         self._access = AccessCheck(options.host, options.hosts, None)
@@ -193,7 +190,7 @@ class Gateway:
         if refused is not None:
             return refused
         path: bytes = scope.get("raw_path") or scope["path"].encode()
-        split = self._tokens.split(path)
+        split = split_token(path, self.options.token)
         if split is None:
             return NO_TOKEN
         namespace, rest = split

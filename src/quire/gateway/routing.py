@@ -37,25 +37,17 @@ class Route(NamedTuple):
     counts: bool = False
 
 
-class TokenPaths:
-    """The access tokens of a gateway. Digests are stored and compared in constant time."""
+def split_token(path: bytes, token: str | None) -> tuple[str, bytes] | None:
+    """Return the namespace of the token in a path and the rest of the path; None if it is not the gateway's `token`.
 
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self._digests = [sha256(token.encode()).digest() for token in tokens]
-
-    def split(self, path: bytes) -> tuple[str, bytes] | None:
-        """Return the namespace of the token in a path and the rest of the path; None if it has no valid token.
-
-        Without tokens, every path is valid.
-        """
-        if not self._digests:
-            return "local", path
-        given, slash, rest = path.removeprefix(_TOKEN_PREFIX).partition(b"/")
-        digest = sha256(given).digest()
-        found = [known for known in self._digests if hmac.compare_digest(known, digest)]
-        if not found or not path.startswith(_TOKEN_PREFIX):
-            return None
-        return digest.hex()[:12], slash + rest
+    Without a token, every path is valid. Digests are compared in constant time.
+    """
+    if token is None:
+        return "local", path
+    given, slash, rest = path.removeprefix(_TOKEN_PREFIX).partition(b"/")
+    digest = sha256(given).digest()
+    is_valid = hmac.compare_digest(sha256(token.encode()).digest(), digest)
+    return (digest.hex()[:12], slash + rest) if is_valid and path.startswith(_TOKEN_PREFIX) else None
 
 
 def find_route(

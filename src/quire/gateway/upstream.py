@@ -168,7 +168,7 @@ _CLOSED = Connection.__new__(Connection)
 class Upstream:
     """Sends requests to one address and keeps idle connections."""
 
-    def __init__(self, address: Address, *, connect_timeout: float = 30.0) -> None:
+    def __init__(self, address: Address, connect_timeout: float) -> None:
         self.address = address
         self._connect_timeout = connect_timeout
         self._idle: deque[Connection] = deque()
