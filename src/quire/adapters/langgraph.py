@@ -123,18 +123,15 @@ class ItemIndex:
         after, self._seen = self._seen, pages.seq
         entries = [(entry.operation, self._mine(entry.pages)) for entry in pages.history(after)] if after >= 0 else []
         if after < 0 or any(mine and operation != PUT for operation, mine in entries):
-            self._read_all()
+            self.items, self.folders, self.places, self.expiries = {}, {(): f"{self._segment}-0"}, {}, {}
+            for page in pages.list_pages(self._segment):
+                self._take(page)
             return
         for index in (index for _, mine in entries for index in mine):
             self._read(index)
 
     def _mine(self, pages: Iterable[PageIndex]) -> list[PageIndex]:
         return [page for page in pages if page.rpartition("-")[0] == self._segment]
-
-    def _read_all(self) -> None:
-        self.items, self.folders, self.places, self.expiries = {}, {(): f"{self._segment}-0"}, {}, {}
-        for page in self._ctx.pages.list_pages(self._segment):
-            self._take(page)
 
     def _read(self, index: PageIndex) -> None:
         try:

@@ -132,11 +132,8 @@ class ItemReader:
         with self._lock:
             self._last[key] = transcript
             self._last.move_to_end(key)
-            while len(self._last) > _SESSIONS or self._size() > _CACHED_BYTES:
+            while len(self._last) > _SESSIONS or sum(len(one.array) for one in self._last.values()) > _CACHED_BYTES:
                 self._last.popitem(last=False)
-
-    def _size(self) -> int:
-        return sum(len(known.array) for known in self._last.values())
 
 
 _NOTHING = _Transcript(b"", [], [])

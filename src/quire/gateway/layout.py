@@ -14,7 +14,7 @@ from msgspec import Raw
 from quire.gateway.identity import Item
 from quire.gateway.line import PART, tags_of
 from quire.gateway.routing import Protocol
-from quire.gateway.spans import content_blocks, drop_field, replace_content
+from quire.gateway.spans import content_blocks, drop_id, replace_content
 from quire.model.messages import Message, messages_to_text
 from quire.providers import format_request
 from quire.view.parts import ViewPart
@@ -228,9 +228,10 @@ class Writer:
             return 0
         pairs = enumerate(zip(last.items, self._items, strict=False))
         changed = {n for n, (before, now) in pairs if before is not now and before != now}
-        if not changed:
-            return count
-        return next((n for n, piece in enumerate(pieces[:count]) if changed.intersection(_numbers_of(piece))), count)
+        for n, piece in enumerate(pieces[:count]):
+            if isinstance(piece, ItemPiece) and not changed.isdisjoint(piece.numbers):
+                return n
+        return count
 
     def _write_text(self, texts: Sequence[str]) -> bytes:
         if self._protocol == "openai":
@@ -276,10 +277,6 @@ class Writer:
         return replace_content(raw, shown) if shown else None
 
 
-def _numbers_of(piece: TextPiece | ItemPiece) -> tuple[int, ...]:
-    return () if isinstance(piece, TextPiece) else piece.numbers
-
-
 def _write_clipped(message: Message) -> list[bytes]:
     found: Any = format_request([message], "anthropic")[0]["content"]
     blocks = [{"type": "text", "text": found}] if isinstance(found, str) else found
@@ -314,4 +311,4 @@ def drop_thinking(raw: bytes) -> bytes | None:
 def drop_reasoning(raws: Sequence[bytes]) -> list[bytes]:
     """Return items of Responses without reasoning, and without ids: OpenAI refuses an id without its reasoning."""
     kept = [raw for raw in raws if msgspec.json.decode(raw, type=dict[str, Raw]).get("type") != Raw(b'"reasoning"')]
-    return list(raws) if len(kept) == len(raws) else [drop_field(raw, "id") for raw in kept]
+    return list(raws) if len(kept) == len(raws) else [drop_id(raw) for raw in kept]

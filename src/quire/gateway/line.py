@@ -91,7 +91,7 @@ class Line:
         """Add items at the end, in one commit. `view` is the view that the first reply among them answers."""
         if not items:
             return
-        entries = [Entry(f"messages[{n}]", _decode(item), {}) for n, item in enumerate(items)]
+        entries = [Entry(f"messages[{n}]", msgspec.json.decode(item.raw), {}) for n, item in enumerate(items)]
         self._add(items, entries, view)
 
     def _add(self, items: Sequence[Item], entries: Sequence[Entry], view: View | None) -> None:
@@ -198,7 +198,7 @@ class Line:
         is_input = last.role == self.roles[common] and last.role in ("user", "system")
         if same and is_input and length > common + 1:
             indices = self._indices(common)
-            messages = self._parse([Entry("message", _decode(last), {})], last.role)
+            messages = self._parse([Entry("message", msgspec.json.decode(last.raw), {})], last.role)
             if len(messages) == 1:
                 tag = {f"{_TAG}{self.epoch}.{common}": f"{last.hash.hex()}{last.role[0]}"}
                 self.ctx.conversation.replace(indices[0], replace(messages[0], meta=tag))
@@ -235,10 +235,6 @@ def _to_known(items: Mapping[int, str]) -> Known:
     while (tag := items.get(len(tags))) is not None:
         tags.append(tag)
     return Known([bytes.fromhex(tag[:-1]) for tag in tags], [_ROLES.get(tag[-1], "user") for tag in tags])
-
-
-def _decode(item: Item) -> Any:
-    return msgspec.json.decode(item.raw)
 
 
 def _has_content(value: Any) -> bool:

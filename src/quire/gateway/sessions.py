@@ -22,7 +22,7 @@ from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compar
 from quire.gateway.line import Line
 from quire.gateway.replies import UndecodableBody, decode_body, read_reply
 from quire.gateway.routing import Protocol, UpstreamName
-from quire.gateway.spans import Spans, has_type, split_request
+from quire.gateway.spans import Spans, split_request, type_of
 from quire.library import Library
 from quire.model.tokens import VocabularyCounter
 from quire.view.options import CompressionConfig
@@ -98,7 +98,7 @@ class Call:
     def has_tools(self) -> bool:
         """Whether the request has tools. Codex sends them as the first item of its input."""
         is_listed = self.spans is not None and self.spans.lists_tools
-        return is_listed or any(has_type(item.raw, "additional_tools") for item in self.items[:1])
+        return is_listed or any(type_of(item.raw) == "additional_tools" for item in self.items[:1])
 
     @property
     def is_anonymous(self) -> bool:

@@ -104,17 +104,12 @@ def split_array(array: bytes) -> list[bytes]:
         raise ValueError(str(error)) from None
 
 
-def has_type(raw: bytes, name: str) -> bool:
-    """Return whether an item has this type."""
-    return _block_type(Raw(raw)) == name
-
-
 def content_blocks(raw: bytes) -> list[tuple[str, bytes]] | None:
     """Return the blocks of a message's content with their types, as raw spans; None if the content is no list."""
     content = _decode_object(raw).get("content")
     if content is None or not bytes(content).lstrip().startswith(b"["):
         return None
-    return [(_block_type(block), bytes(block)) for block in _decode_items(content)]
+    return [(type_of(block), bytes(block)) for block in _decode_items(content)]
 
 
 class _Typed(Struct):
@@ -124,8 +119,9 @@ class _Typed(Struct):
 _decode_typed = msgspec.json.Decoder(_Typed).decode
 
 
-def _block_type(block: Raw) -> str:
-    return _decode_typed(block).type
+def type_of(raw: bytes | Raw) -> str:
+    """Return the type of an item or a block; "" if it has none."""
+    return _decode_typed(raw).type
 
 
 def replace_content(raw: bytes, blocks: Sequence[bytes]) -> bytes:
@@ -135,10 +131,7 @@ def replace_content(raw: bytes, blocks: Sequence[bytes]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def drop_field(raw: bytes, name: str) -> bytes:
-    """Return an item without a field."""
+def drop_id(raw: bytes) -> bytes:
+    """Return an item without its id."""
     fields = _decode_object(raw)
-    if name not in fields:
-        return raw
-    del fields[name]
-    return msgspec.json.encode(fields)
+    return raw if fields.pop("id", None) is None else msgspec.json.encode(fields)

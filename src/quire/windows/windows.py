@@ -44,27 +44,6 @@ _ROUNDS = 3
 """The number of times that windows opened during drawing are drawn too."""
 
 
-def tail_parts(manager: WindowManager, *, include_obsolete: bool = False) -> list[TailPiece]:
-    """Return the windows for the tail of a view, with what they show now.
-
-    The lock is not held, because apps may use the context while they are drawn, and open or close windows.
-    """
-    if manager.is_empty():
-        return []
-    found: dict[int, WindowFrame] = {}
-    key, seen = "", None
-    for _ in range(_ROUNDS):
-        with manager.engine.lock:
-            state = manager.state()
-            if seen == (id(state), state.version):
-                break
-            key, seen = context_key(state), (id(state), state.version)
-            missing = [one for one in _visible_windows(manager, state, include_obsolete) if one.key not in found]
-        found.update((drawn[0].key, drawn) for drawn in manager.frames(missing))
-    in_order = sorted(found.values(), key=lambda drawn: (drawn[0].meta.at, drawn[0].key))
-    return [_tail_part(manager, drawn, key, seen) for drawn in in_order]
-
-
 def _visible_windows(manager: WindowManager, state: State, include_obsolete: bool) -> list[StoredWindow]:
     """Return the windows that a view shows. Each parent folder is checked once."""
     known: dict[int | None, bool] = {}
@@ -379,8 +358,26 @@ class Windows:
         self._manager.runner.stop_threads()
 
     def _tail_parts(self, options: RenderOptions) -> Sequence[TailPiece]:
-        """Return the windows for the tail of a view with these options."""
-        return tail_parts(self._manager, include_obsolete=options.include_obsolete)
+        """Return the windows for the tail of a view, with what they show now.
+
+        The lock is not held, because apps may use the context while they are drawn, and open or close windows.
+        """
+        manager = self._manager
+        if manager.is_empty():
+            return []
+        found: dict[int, WindowFrame] = {}
+        key, seen = "", None
+        for _ in range(_ROUNDS):
+            with manager.engine.lock:
+                state = manager.state()
+                if seen == (id(state), state.version):
+                    break
+                key, seen = context_key(state), (id(state), state.version)
+                visible = _visible_windows(manager, state, options.include_obsolete)
+                missing = [one for one in visible if one.key not in found]
+            found.update((drawn[0].key, drawn) for drawn in manager.frames(missing))
+        in_order = sorted(found.values(), key=lambda drawn: (drawn[0].meta.at, drawn[0].key))
+        return [_tail_part(manager, drawn, key, seen) for drawn in in_order]
 
     # Internal
 
