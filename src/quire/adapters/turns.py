@@ -192,9 +192,9 @@ class TurnOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
 class ToolRuns(NamedTuple):
     """How the calls of a model run: the developer's functions, who gets their errors, and whether in parallel."""
 
-    functions: Functions | None = None
-    on_error: OnError = "raise"
-    parallel: bool = False
+    functions: Functions | None
+    on_error: OnError
+    parallel: bool
 
 
 class Turn(Generic[Answer]):
@@ -211,17 +211,16 @@ class Turn(Generic[Answer]):
         self,
         ctx: AnyContext,
         model: str,
-        tools: Iterable[Any] = (),
-        runs: ToolRuns = ToolRuns(),  # noqa: B008 - it is immutable
-        options: TurnOptions | None = None,
-        more: Mapping[str, Any] = {},
-        create: Callable[..., Any] | None = None,
+        tools: Iterable[Any],
+        runs: ToolRuns,
+        options: TurnOptions | None,
+        more: Mapping[str, Any],
+        create: Callable[..., Any],
     ) -> None:
         for name in more:
             if name in _REFUSED:
                 raise InvalidValue(f"cannot be set: {_REFUSED[name]}", argument=name)
-        if create is not None:
-            _check_parameters(create, more, self.own_options)
+        _check_parameters(create, more, self.own_options)
         if runs.on_error not in get_args(OnError):
             raise InvalidValue(f"is {short_repr(runs.on_error)}; use 'raise' or 'tell'.", argument="on_error")
         chosen = options or TurnOptions()

@@ -145,12 +145,8 @@ class Conversation:
     ) -> int:
         """Add a message, several, or a whole response, as any provider's dicts or SDK objects.
 
-        Returns the index of the last one. Several are added together or not at all. `view` is the view that a reply
-        answers, if that is not the last one of this handle. A message with an `id` is added once: if a message in the
-        conversation has the id already, its index is returned. Of several messages, the first has the id, and the
-        others `id.2`, `id.3` and so on. `at` is the time of messages that have none of their own; without it, they
-        have the time of their arrival. With a `provider`, dicts are read in its form, and items of an unknown type are
-        kept as they are.
+        Returns the index of the last one. Several are added together or not at all. `Context.add` explains the
+        arguments.
         """
         with self._engine.clean_errors(message):
             messages = parse(message, provider)

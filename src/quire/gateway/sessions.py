@@ -267,9 +267,7 @@ class Sessions:
             relation = compare(items, line.known, is_anonymous=call.is_anonymous)
             if relation.kind != "nothing" and (best.line is None or relation.common > best.common):
                 best = Match(relation.kind, line, relation.common)
-        if best.line is not None:
-            return best
-        return self._find_start(call, lines)
+        return self._find_start(call, lines) if best.line is None else best
 
     def _find_start(self, call: Call, lines: list[Line]) -> Match:
         """Return the match of a transcript that has no reply in common with a line: `side`, `new` or `epoch`."""

@@ -129,14 +129,14 @@ def open_window(
     pinned: bool,
     important: bool,
     append: bool,
-    identity: str = "",
-    closing: Mapping[int, str | None] | None = None,
+    identity: str,
+    closing: Mapping[int, str | None],
 ) -> PageRecord:
     """Plan a page for a new window. The default id is the name of the app and the number of the page.
 
     The windows of `closing` are closed, each with its summary.
     """
-    for key, text in (closing or {}).items():
+    for key, text in closing.items():
         close_window(plan, key, text)
     root = place_for_windows(plan)
     key = plan.next_key(segment_number(root))
