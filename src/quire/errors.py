@@ -14,6 +14,7 @@
     ├── PermissionDenied      the agent lacks the permission
     │   └── QuotaExceeded     the agent would add more than its quota allows
     ├── Conflict              another writer committed first: refresh() and retry
+    │   └── LeaseLost         another worker took over the turn
     ├── Busy                  another writer held a lock too long: retry
     ├── IrreducibleFloor      the pages that must be shown exceed the budget
     ├── StorageFailure        the backend failed; nothing was changed
