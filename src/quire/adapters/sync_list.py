@@ -102,19 +102,18 @@ def _known(reader: Reader, numbers: Sequence[int] | Iterator[int]) -> Iterator[S
     numbering = reader.numbering()
     for number in numbers:
         index = numbering.index(number)
-        meta = {} if index is None else reader.message(number).message.meta
-        page = reader.page_of(number) if ITEM in meta else None
-        if page is None or index is None:
+        message = None if index is None else reader.message(number).message
+        page = reader.page_of(number) if message is not None and ITEM in message.meta else None
+        if page is None or message is None or index is None:
             continue
         mark = reader.mark_of(number)
         if mark is Mark.ENDED or decode_meta(page.header.meta).get(_LIST) == _REMOVED:
             continue
-        message = reader.message(number).message
         yield StoredMessage(
             number=number,
             position=index,
-            key=(meta[PRINT], int(meta[PART])),
-            chain=meta[ITEM],
+            key=(message.meta[PRINT], int(message.meta[PART])),
+            chain=message.meta[ITEM],
             role=message.role,
             mark=mark,
             page=page,
@@ -311,18 +310,13 @@ class ListSync(Generic[Item]):
 
     def _listed(self, start: int) -> list[ListedMessage]:
         """Return the messages of the items from this one on."""
-        return [
-            ListedMessage((self._fingerprints[item], part), item, message)
-            for item in range(start, len(self._items))
-            for part, message in enumerate(self._messages(item))
-        ]
-
-    def _messages(self, item: int) -> list[Message]:
-        origin = {ITEM: self._chain[item], PRINT: self._fingerprints[item]}
-        return [
-            replace(message, meta={**message.meta, **origin, PART: part})
-            for part, message in enumerate(self._parse_once(item))
-        ]
+        listed: list[ListedMessage] = []
+        for item in range(start, len(self._items)):
+            printed = self._fingerprints[item]
+            for part, message in enumerate(self._parse_once(item)):
+                meta = {**message.meta, ITEM: self._chain[item], PRINT: printed, PART: part}
+                listed.append(ListedMessage((printed, part), item, replace(message, meta=meta)))
+        return listed
 
     def _parse_once(self, item: int) -> Sequence[Message]:
         """Return the messages of an item. Those that a view shows are kept for the next view."""

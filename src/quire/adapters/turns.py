@@ -231,15 +231,14 @@ class Turn(Generic[Answer]):
         self.queue = ctx._calls if isinstance(ctx, aio.Context) else CallQueue()
         self.answer: Answer | None = None
         self.own: Tools | None = _own_tools(chosen.tools, self.ctx.tools)
+        functions = [tool for tool in listed if isinstance(tool, FunctionTool)]
         self._functions: dict[str, FunctionTool | Callable[..., Any]] = {
-            **{tool.name: tool for tool in listed if isinstance(tool, FunctionTool)},
+            **{tool.name: tool for tool in functions},
             **(runs.functions or {}),
         }
-        names = Counter(tool.name for tool in listed if isinstance(tool, FunctionTool))
-        for name in (name for name, times in names.items() if times > 1):
-            raise InvalidValue(
-                f"contains {names[name]} functions with the name {name!r}; rename one.", argument="tools"
-            )
+        for name, times in Counter(tool.name for tool in functions).items():
+            if times > 1:
+                raise InvalidValue(f"contains {times} functions with the name {name!r}; rename one.", argument="tools")
         schemas = [tool.schema if isinstance(tool, FunctionTool) else tool for tool in listed]
         self.schemas = self.own_schemas(self.ctx.tools.only() if self.own is None else self.own, schemas)
         self._options = chosen

@@ -58,19 +58,18 @@ def prepare(
         if not each or "=" in each or "\0" in each:
             raise InvalidValue(f"is {short_repr(each)}; the name of a variable is needed.", argument="env")
     name = PurePath(command[0]).stem
-    start = _Start(command, address, mcp, environment)
-    if name not in _CLIENTS:
-        if not names:
-            raise InvalidValue(
-                f"is needed for {short_repr(name)}: the variable with its base URL, such as OPENAI_BASE_URL."
-                f" Known clients, which need none: {', '.join(_CLIENTS)}.",
-                argument="env",
-            )
-        if mcp:
-            raise _no_mcp(name)
-        launch = Launch(list(command), {})
+    if name in _CLIENTS:
+        launch = _CLIENTS[name](_Start(command, address, mcp, environment))
+    elif not names:
+        raise InvalidValue(
+            f"is needed for {short_repr(name)}: the variable with its base URL, such as OPENAI_BASE_URL."
+            f" Known clients, which need none: {', '.join(_CLIENTS)}.",
+            argument="env",
+        )
+    elif mcp:
+        raise _no_mcp(name)
     else:
-        launch = _CLIENTS[name](start)
+        launch = Launch(list(command), {})
     launch.variables.update({each: _address_for(each, address) for each in names})
     return launch
 
