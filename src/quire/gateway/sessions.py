@@ -143,7 +143,7 @@ class Sessions:
         """The modes of lines, by name, that differ from the mode of the gateway."""
         self.infos: OrderedDict[str, SessionInfo] = OrderedDict()
         self._compression = compression
-        self._counter = VocabularyCounter()
+        self.count_tokens = VocabularyCounter().count
         self._reader = ItemReader()
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._names: dict[str, list[str]] = {}
@@ -344,10 +344,6 @@ class Sessions:
     def may_fold(self) -> bool:
         """Whether any line is in the mode `fold`."""
         return self.mode == "fold" or "fold" in self.modes.values()
-
-    def count_tokens(self, text: str) -> int:
-        """Return the tokens of a text."""
-        return self._counter.count(text)
 
     def set_mode(self, name: str, mode: Mode | None) -> None:
         """Set the mode of one line; None is the mode of the gateway."""
