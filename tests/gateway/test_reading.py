@@ -1,4 +1,4 @@
-"""Items of a transcript that an earlier request had are not decoded again, and the result is the same."""
+"""Reading of requests and replies: known items are not decoded again, and a stream gives the same reply as a body."""
 
 import json
 from collections.abc import Mapping
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+import quire
 from quire.gateway import identity
 from quire.gateway.identity import ItemReader
+from quire.gateway.line import Line
+from quire.gateway.replies import read_reply
 from quire.gateway.spans import replace_array, split_request
 
 
@@ -73,3 +76,48 @@ def test_only_the_field_with_the_messages_is_replaced(body: str) -> None:
     assert changed is not None
     assert json.loads(changed) == {**json.loads(data), "messages": [1]}
     assert len(changed) == len(data) - len(array) + 3
+
+
+CUSTOM = {"id": "call_1", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin"}}
+FUNCTION = {"id": "call_2", "type": "function", "function": {"name": "read", "arguments": '{"a": 1}'}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": [CUSTOM]},
+        {"tool_calls": [FUNCTION, CUSTOM]},
+        {"function_call": {"name": "read", "arguments": '{"a": 1}'}},
+        {"content": "I read it.", "tool_calls": [FUNCTION]},
+        {"refusal": "I cannot help with that."},
+    ],
+    ids=["custom", "function and custom", "function_call", "text and function", "refusal"],
+)
+def test_a_streamed_reply_of_chat_is_the_same_as_a_plain_one(message: dict[str, Any]) -> None:
+    whole = {"role": "assistant", "content": None, **message}
+    deltas: list[dict[str, Any]] = [{"role": "assistant"}]
+    for field, value in message.items():
+        if isinstance(value, str):
+            deltas += [{field: value[:3]}, {field: value[3:]}]
+        elif isinstance(value, dict):
+            deltas += [{field: {**value, "arguments": ""}}, {field: {"arguments": value["arguments"]}}]
+        else:
+            for index, call in enumerate(value):
+                kind = call["type"]
+                name, (last, text) = call[kind]["name"], list(call[kind].items())[-1]
+                deltas += [
+                    {field: [{"index": index, "id": call["id"], "type": kind, kind: {"name": name, last: text[:2]}}]},
+                    {field: [{"index": index, kind: {last: text[2:]}}]},
+                ]
+    events: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+    plain = json.dumps({"choices": [{"index": 0, "message": whole, "finish_reason": "stop"}]}).encode()
+    replies = [read_reply(stream, "text/event-stream", "openai"), read_reply(plain, "application/json", "openai")]
+    assert replies[0] == replies[1]
+    for reply in replies:
+        line = Line(quire.open("memory:"), "openai")
+        assert reply is not None
+        assert line.add_reply(reply, 0)
+        assert not line.is_broken
+        assert len(line.ctx.messages()) == 1

@@ -241,4 +241,5 @@ def _has_content(value: Any) -> bool:
     """Return whether a reply is more than an empty message."""
     if not isinstance(value, dict):
         return False
-    return "role" not in value or bool(value.get("content") or value.get("tool_calls"))
+    fields = ("content", "tool_calls", "function_call", "refusal")
+    return "role" not in value or any(value.get(field) for field in fields)

@@ -92,18 +92,23 @@ def _join_chat(events: list[Values]) -> Values | None:
                 if isinstance(delta.get(key), str):
                     message[key] = (message.get(key) or "") + delta[key]
             for call in delta.get("tool_calls") or ():
-                _add_call(calls, call)
+                known = calls.setdefault(call.get("index", len(calls)), {"id": ""})
+                known["id"] = call.get("id") or known["id"]
+                known["type"] = "custom" if "custom" in known or call.get("custom") else "function"
+                _add_call(known, call)
+            _add_call(message, delta)
     if calls:
         message["tool_calls"] = [calls[index] for index in sorted(calls)]
     return {**whole, "choices": [{"index": 0, "message": message, "finish_reason": reason}]} if reason else None
 
 
-def _add_call(calls: dict[int, Values], delta: Values) -> None:
-    empty = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
-    known = calls.setdefault(delta.get("index", len(calls)), empty)
-    known["id"] = delta.get("id") or known["id"]
-    for key in ("name", "arguments"):
-        known["function"][key] += (delta.get("function") or {}).get(key) or ""
+def _add_call(known: Values, delta: Values) -> None:
+    """Append a piece of a call: of a function, of a custom tool, or of a function in the old form."""
+    for kind in ("function", "custom", "function_call"):
+        if isinstance(delta.get(kind), dict):
+            called = known.setdefault(kind, {"name": "", "input" if kind == "custom" else "arguments": ""})
+            for key in called:
+                called[key] += delta[kind].get(key) or ""
 
 
 def _join_responses(events: list[Values]) -> Values | None:
