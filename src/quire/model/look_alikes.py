@@ -6,7 +6,7 @@ A word can be written with letters of other scripts, full-width or circled forms
 
 import re
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import groupby
 
 _ALIKE = {
@@ -110,6 +110,12 @@ def _is_unseen(sign: str) -> bool:
     return sign in _BLANK or category(sign) in _UNSEEN
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern with a large class, compiled when it is first needed. This takes milliseconds."""
+    return re.compile(pattern)
+
+
 @lru_cache(_MOST_CACHED)
 def _plain_form(sign: str) -> str:
     """Return the plain letters or digits that a character is a form of, else the character in lower case."""
@@ -176,11 +182,11 @@ class Disguise:
     def is_in(self, text: str) -> bool:
         """Return whether the words occur in a text."""
         if not self.near.search(text):
-            plain = re.sub(_OTHER_DIGITS, lambda match: _plain_form(match[0]), text)  # compiled when first needed
+            plain = _compiled(_OTHER_DIGITS).sub(lambda match: _plain_form(match[0]), text)
             if not self.near.search(plain):
                 return False
         if not text.isascii() and self._words.isascii():
-            text = re.sub(_FAR, " ", text)
+            text = _compiled(_FAR).sub(" ", text)
         return self._plain.search(plain_letters(text)) is not None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
