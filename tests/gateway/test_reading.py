@@ -121,3 +121,20 @@ def test_a_streamed_reply_of_chat_is_the_same_as_a_plain_one(message: dict[str, 
         assert line.add_reply(reply, 0)
         assert not line.is_broken
         assert len(line.ctx.messages()) == 1
+
+
+@pytest.mark.parametrize("empty", [{}, {"name": "", "arguments": ""}, {"name": None, "arguments": None}])
+def test_an_empty_call_in_a_stream_is_no_call(empty: dict[str, Any]) -> None:
+    custom = {"index": 0, "id": "c", "type": "custom", "function": empty, "custom": {"name": "p", "input": "q"}}
+    deltas = [{"role": "assistant", "content": "hi", "function_call": empty}, {"tool_calls": [custom]}]
+    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]} for delta in deltas]
+    stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+    reply = read_reply(stream, "text/event-stream", "openai")
+    assert reply is not None
+    call = {"id": "c", "type": "custom", "custom": {"name": "p", "input": "q"}}
+    assert reply["choices"][0]["message"] == {"role": "assistant", "content": "hi", "tool_calls": [call]}
+
+
+def test_the_spacing_of_arguments_does_not_change_the_hash_of_a_call_in_the_old_form() -> None:
+    one, two = ({"role": "assistant", "function_call": {"name": "f", "arguments": a}} for a in ('{"a": 1}', '{"a":1}'))
+    assert identity.hash_item(one) == identity.hash_item(two)

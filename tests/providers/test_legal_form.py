@@ -319,3 +319,29 @@ def test_a_result_without_content_is_an_empty_text(provider: Provider) -> None:
         form = format_request(parse(history), provider)
         assert check_legal(form, provider) == []
         assert provider == "anthropic" or "" in (form[-1].get("content"), form[-1].get("output"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "q"},
+        {"role": "user", "content": []},
+        {"role": "user", "content": "q", "name": ""},
+        {"role": "user", "content": "q", "name": "Anna B"},
+        {"role": "user", "content": [{"type": "text", "text": "q"}], "name": "anna"},
+        {"role": "assistant", "content": [], "refusal": "no"},
+        {"role": "assistant", "content": None, "function_call": {"name": "a b", "arguments": "{}"}},
+        *(
+            {"role": "assistant", "content": None, "tool_calls": [{"id": i, "type": "function", "function": called}]}
+            for i in ("c", "c" * 41, "")
+            for called in ({"name": "f", "arguments": "{}"}, {"name": "f.g", "arguments": "{}"})
+        ),
+        {"role": "tool", "tool_call_id": "c", "content": "r", "name": "f"},
+        {"role": "tool", "tool_call_id": "c" * 41, "content": "r"},
+        {"role": "tool", "tool_call_id": "c", "content": None},
+        {"role": "tool", "tool_call_id": "c", "content": []},
+    ],
+)
+def test_a_chat_request_that_is_not_corrected_needs_no_correction(message: dict[str, Any]) -> None:
+    messages = list(parse(message))
+    assert format_request(messages, "openai") == legal_form.make_legal(format_messages(messages, "openai"), "openai")

@@ -154,6 +154,8 @@ def hash_item(value: Mapping[str, Any]) -> bytes:
         plain = {"type": kind, "encrypted_content": value.get("encrypted_content"), "summary": value.get("summary")}
     if isinstance(arguments := plain.get("arguments"), str):
         plain["arguments"] = _plain_arguments(arguments)
+    if isinstance(called := plain.get("function_call"), dict) and isinstance(called.get("arguments"), str):
+        plain["function_call"] = {**called, "arguments": _plain_arguments(called["arguments"])}
     if isinstance(calls := plain.get("tool_calls"), list):
         plain["tool_calls"] = [_plain_call(call) for call in calls]
     if "output" in plain:

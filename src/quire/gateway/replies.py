@@ -105,10 +105,11 @@ def _join_chat(events: list[Values]) -> Values | None:
 def _add_call(known: Values, delta: Values) -> None:
     """Append a piece of a call: of a function, of a custom tool, or of a function in the old form."""
     for kind in ("function", "custom", "function_call"):
-        if isinstance(delta.get(kind), dict):
+        piece = delta.get(kind)
+        if isinstance(piece, dict) and any(piece.values()):  # some servers send the other kinds empty
             called = known.setdefault(kind, {"name": "", "input" if kind == "custom" else "arguments": ""})
             for key in called:
-                called[key] += delta[kind].get(key) or ""
+                called[key] += piece.get(key) or ""
 
 
 def _join_responses(events: list[Values]) -> Values | None:

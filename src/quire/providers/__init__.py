@@ -85,7 +85,8 @@ def format_request(messages: Sequence[Message], provider: Provider) -> list[dict
     if provider != "openai":
         return make_legal(written, provider)
     for message in messages:
-        if (message.tool_calls or message.name or message.tool_call_id is not None) and not is_legal_chat(message):
+        is_plain = not message.tool_calls and not message.name and message.tool_call_id is None and message.raw is None
+        if not is_plain and not is_legal_chat(message):
             return make_legal(written, provider)
     return written  # the usual case
 
