@@ -105,10 +105,6 @@ class VisibleReader(Reader):
             return Gone(page.seq)
         return page
 
-    def segment_of(self, page: PageRecord) -> SegmentRecord:
-        """Return the segment of a visible page."""
-        return self.segment_record(segment_number(page.key))
-
     def segment_record(self, number: int) -> SegmentRecord:
         """Return the segment of this number, which a visible page or id refers to."""
         segment = self.segment(number)
@@ -184,14 +180,14 @@ class Gate:
         """
         rule = _rule(operation)
         page = reader.require_page(index)
-        segment = reader.segment_of(page)
+        number = segment_number(page.key)
+        segment = reader.segment_record(number)
         if segment.permission not in rule.allowed:
-            raise PermissionDenied(
-                _needs(reader, rule, segment_number(page.key), segment), operation=operation, page=str(index)
-            )
+            raise PermissionDenied(_needs(reader, rule, number, segment), operation=operation, page=str(index))
         if rule.refuses_pinned:
-            below = rule.whole_subtree if whole_subtree is None else whole_subtree
-            self._check_pins(reader, operation, page, below)
+            if page.header.pinned or page.header.folder:
+                below = rule.whole_subtree if whole_subtree is None else whole_subtree
+                self._check_pins(reader, operation, page, below)
             if rule.right is Right.HIDE and page.parent is None and segment.type is SegmentType.SYSTEM:
                 raise InvalidOperation(f"Cannot hide {str(index)!r}: the root of a SYSTEM segment is always shown.")
             if operation == "remove_page" and not self._removes_user_messages:
