@@ -90,13 +90,13 @@ def as_markdown(measured: Measured) -> str:
     for loss in found:
         grouped.setdefault((loss.measure.title, loss.entry.name), []).append(loss)
     rows = [
-        f"| {title} | {name} | {'; '.join(map(_told, group))} | {_beside(group)} |"
+        f"| {title} | {name} | {'; '.join(map(_format_ratio, group))} | {_beside(group)} |"
         for (title, name), group in grouped.items()
     ]
     return "\n".join(["| measure | better row | its value, × quire | remarks |", "|---|---|---|---|", *rows])
 
 
-def _told(loss: Loss) -> str:
+def _format_ratio(loss: Loss) -> str:
     ratio = f"{loss.theirs / loss.ours:.3g}×" if loss.ours else f"{loss.theirs:g} against 0"
     return ratio if loss.measure.work in ("resume", "writers", "search") else f"{ratio} ({case_name(loss.case)})"
 
@@ -104,13 +104,13 @@ def _told(loss: Loss) -> str:
 def _beside(group: list[Loss]) -> str:
     """Return the remarks on these cells, from the measurements and the registry."""
     work, entry = group[0].measure.work, group[0].entry
-    told = ["keeps nothing on disk"] if work in ("turn", "life") and not entry.durable else []
+    remarks = ["keeps nothing on disk"] if work in ("turn", "life") and not entry.durable else []
     if work == "search" and (query := _QUOTED.search(group[0].measure.title)):
         asked = group[0].cell["queries"][query[1]]
-        told.append(f"finds {asked['right']} of {asked['wanted']}")
+        remarks.append(f"finds {asked['right']} of {asked['wanted']}")
     if work == "life":
         calls = sum(loss.cell["calls"] for loss in group)
         for field, what in (("refused", "refused by a provider"), ("over", "over the budget")):
             if count := sum(loss.cell[field] for loss in group):
-                told.append(f"{count:,} of {calls:,} lists {what}")
-    return ", ".join(told)
+                remarks.append(f"{count:,} of {calls:,} lists {what}")
+    return ", ".join(remarks)

@@ -185,7 +185,7 @@ class Gate:
         if segment.permission not in rule.allowed:
             raise PermissionDenied(_needs(reader, rule, number, segment), operation=operation, page=str(index))
         if rule.refuses_pinned:
-            if page.header.pinned or page.header.folder:
+            if page.header.pinned or page.header.folder:  # most pages are leaves without a pin
                 below = rule.whole_subtree if whole_subtree is None else whole_subtree
                 self._check_pins(reader, operation, page, below)
             if rule.right is Right.HIDE and page.parent is None and segment.type is SegmentType.SYSTEM:

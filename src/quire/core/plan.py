@@ -109,7 +109,7 @@ class Plan(Reader):
         self._turns: dict[int, int] = {}
         self.segments: dict[int, SegmentRecord] = {}
         self._last: dict[int, bytes] = {}
-        self._gaps: dict[int, tuple[bytes, bytes]] = {}  # by folder: no stored child has a rank from here to there
+        self._gaps: dict[int, tuple[bytes, bytes]] = {}  # by folder: a range of ranks without stored children
         self._pins: dict[int, bool] = {}
 
     # Reading, as if the changes were made

@@ -38,9 +38,9 @@ class Route(NamedTuple):
 
 
 def split_token(path: bytes, token: str | None) -> tuple[str, bytes] | None:
-    """Return the namespace of the token in a path and the rest of the path; None if it is not the gateway's `token`.
+    """Return the namespace and the rest of a path that begins with the token of the gateway; None if it does not.
 
-    Without a token, every path is valid. Digests are compared in constant time.
+    If the gateway has no token, every path is valid. Digests are compared in constant time.
     """
     if token is None:
         return "local", path

@@ -81,7 +81,10 @@ _GAP = r"[^\s!-~]*"
 """Every character except whitespace and visible ASCII. A simple class compiles quickly."""
 _DIGITS_LIKE_LETTERS = "01"
 _LIKE_LETTERS = r"[^\t-\r\x1c-/2-HJKMNP-hjkmnp-{}~]"
-"""The ASCII forms of 0 and 1, control characters, and every character that is not ASCII. It lists all others."""
+"""The ASCII forms of 0 and 1, control characters, and every character that is not ASCII.
+
+The class lists the other characters and is negated: so it compiles faster.
+"""
 _BETWEEN = r"[\W_]{0,8}"
 _WORDS = re.compile(r"[^\W_]+")
 

@@ -398,9 +398,10 @@ def messages_at(plan: Plan, seq: int) -> int:
 
 
 def _changes_since(state: State, seq: int) -> tuple[list[Touched], dict[int, PageRecord | Gone | None], set[int]]:
-    """Return all records changed after an entry, as they were then, and the pages unpinned before their last change.
+    """Return the records that changed after an entry, the pages among them, and the keys of some of these pages.
 
-    The second result has the pages among these records, decoded.
+    Records and pages are as they were at the entry. The keys are those of pages that were not pinned before their last
+    change.
     """
     found: dict[tuple[int, int], Touched] = {}
     pages: dict[int, PageRecord | Gone | None] = {}

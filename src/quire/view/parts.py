@@ -56,8 +56,10 @@ class FoldResult(NamedTuple):
     def __add__(self, other: object) -> "FoldResult":
         if not isinstance(other, FoldResult):
             return NotImplemented
-        pairs: Iterable[tuple[Any, Any]] = zip(self, other, strict=True)
-        return FoldResult(*(one + more for one, more in pairs))
+        exchanges, chapters, saved, account = other
+        return FoldResult(
+            self.exchanges + exchanges, self.chapters + chapters, self.saved + saved, self.account + account
+        )
 
 
 PreparedLine = tuple[str, str, FactAccount]

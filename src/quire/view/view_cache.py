@@ -240,7 +240,7 @@ class ViewCache:
         return [self.nodes[place].part for place in self._preludes]
 
     def has_grown_since_line(self, most: int) -> bool:
-        """Return whether over `most` tokens follow the newest budget line in the preludes, or none of them has one."""
+        """Return whether more than `most` tokens follow the newest budget line. True if there is no budget line."""
         place = next((n for n in reversed(self._preludes) if self.nodes[n].part.kind == "budget"), None)
         return place is None or sum(node.part.tokens for node in self.nodes[place + 1 :]) > most
 
