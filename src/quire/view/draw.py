@@ -55,7 +55,7 @@ class PartBuilder:
         self.most = maxsize
         """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
-        self.prepared_lines: PreparedLines = {}
+        self.prepared_lines = PreparedLines()
         """Lines that the next fold is expected to need."""
 
     def build_leaf(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:

@@ -64,8 +64,27 @@ class FoldResult(NamedTuple):
 
 PreparedLine = tuple[str, str, FactAccount]
 """The name and the summary of a line, and the account of the facts in the text that it replaces."""
-PreparedLines = dict[tuple[int, ...], PreparedLine]
-"""Prepared lines, by the pages, versions and limits that they depend on."""
+_MOST_PREPARED = 512
+
+
+class PreparedLines:
+    """Lines and summaries of chapters that were written before the fold that needs them.
+
+    Each has a key with all that it depends on, so a wrong guess costs time and changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[int, ...], PreparedLine] = {}
+        """By the limit, and by the pages, their versions and their tokens."""
+        self.summaries: dict[tuple[int, tuple[tuple[str, str], ...]], str] = {}
+        """By the limit, and by the names and summaries of the lines below the chapter."""
+
+    def trim(self) -> None:
+        """Drop the oldest ones above the limit."""
+        while len(self.lines) > _MOST_PREPARED:
+            del self.lines[next(iter(self.lines))]
+        while len(self.summaries) > _MOST_PREPARED:
+            del self.summaries[next(iter(self.summaries))]
 
 
 class ShownPage(Struct, frozen=True):

@@ -161,7 +161,10 @@ def extract_facts(text: str) -> Iterator[tuple[str, FactKind]]:
             if len(word) > _SHORT:
                 yield from _facts_in(word)
                 continue
-            found, is_number, is_neighbour = _classify(word)
+            known = _classify(word)
+            if known is None:  # most words
+                continue
+            found, is_number, is_neighbour = known
             if is_number:
                 numbers.add(word)
             elif is_neighbour:
@@ -250,13 +253,15 @@ def _fact_around(before: str, word: str, after: str, later: str) -> tuple[str, F
 
 
 @lru_cache(1 << 14)
-def _classify(word: str) -> tuple[tuple[tuple[str, FactKind], ...], bool, bool]:
+def _classify(word: str) -> tuple[tuple[tuple[str, FactKind], ...], bool, bool] | None:
     """Return the facts of a run without blanks, whether it begins with a digit, and whether it qualifies a number.
 
-    Cached, because the same words occur again and again.
+    Return None if nothing of this is true. Cached, because the same words occur again and again.
     """
     bare = word.strip(_OPENING + _CLOSING + "=#")
-    return tuple(_facts_in(word)), bare[:1].isdigit(), bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
+    facts, is_number = tuple(_facts_in(word)), bare[:1].isdigit()
+    is_neighbour = bare in _NEIGHBOURS or bare.lower() in _NEIGHBOURS
+    return (facts, is_number, is_neighbour) if facts or is_number or is_neighbour else None
 
 
 def _facts_in(run: str) -> Iterator[tuple[str, FactKind]]:
@@ -415,7 +420,7 @@ class FactCheck:
                 rank = kind + speaker
                 if fact in self.ranks:
                     self._mentions[fact] = self._mentions.get(fact, 0) + 1
-                if found.get(fact, rank) >= rank and not self._is_ignored(fact):
+                if (fact not in found or found[fact] > rank) and not self._is_ignored(fact):
                     found[fact] = rank
         if found is not self.ranks:  # rare: compare fact by fact
             known = reach.casefold()
@@ -451,8 +456,10 @@ def check_facts(reader: Reader, pages: Sequence[PageRecord]) -> tuple[FactCheck,
 
 def _is_quire_name(reader: Reader, word: str) -> bool:
     """Return whether a word is the index of a page or the id of a call: the text has it from quire or a provider."""
-    is_index = word[-1:].isdigit() and reader.key_of(word) is not None
-    return is_index or _CALL_ID.fullmatch(word) is not None
+    segment, _, number = word.rpartition("-")
+    if number.isdigit() and reader.number_of(segment) is not None and reader.key_of(word) is not None:
+        return True
+    return _CALL_ID.fullmatch(word) is not None
 
 
 def _message_texts(message: Message) -> Iterator[str]:

@@ -9,7 +9,7 @@ so that everything is only a few levels deep.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -39,8 +39,8 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
-_AT_ONCE, _MOST_PREPARED = 4, 512
-"""The most lines that one turn writes before a fold, and the most that are kept."""
+_AT_ONCE = 4
+"""The most lines and summaries that one turn writes before a fold."""
 
 Count = Callable[[str], int]
 
@@ -58,25 +58,39 @@ class LineBudget(NamedTuple):
 
 
 def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], room: int, lines: int) -> None:
-    """Write lines that the next fold is expected to need, so that it only looks them up.
+    """Write lines that the next fold is expected to need, and the summaries of chapters of eight lines.
 
-    The fold will take the oldest exchanges, about `room` tokens, and all lines together may take `lines` tokens. A line
-    is stored with all that it depends on, so a wrong guess costs time and changes nothing.
+    So the fold only looks them up. It will take the oldest exchanges, about `room` tokens, and all lines together may
+    take `lines` tokens.
     """
     most, prepared = max_summary_tokens(lines), builder.prepared_lines
     shown = [node for node in nodes if node.part.kind == "exchange" and len(node.pages) == 1]
     row = [RowItem(node.pages[0], node.part.tokens, is_line=False) for node in shown]
+    run = _last_lines(nodes)
     used = new = 0
     for unit in _units(row, {item.page.key: place for place, item in enumerate(row)}, ()):
         used += sum(item.tokens for item in unit)
-        if used > room or unit[-1] is row[-1] or new == _AT_ONCE:
-            return
+        if used > room or unit[-1] is row[-1] or new >= _AT_ONCE:
+            break
         key = _line_key(reader, unit, most)
-        if key not in prepared:
-            prepared[key] = _write_line(reader, unit, most, builder.measure)
+        if key not in prepared.lines:
+            prepared.lines[key] = _write_line(reader, unit, most, builder.measure)
             new += 1
-            if len(prepared) > _MOST_PREPARED:
-                del prepared[next(iter(prepared))]
+        run.append(prepared.lines[key][:2])
+        if len(run) == CARRY:
+            below = (most, tuple(run))
+            if below not in prepared.summaries:
+                prepared.summaries[below] = summarise_chapters(run, most, builder.measure)
+                new += 1
+            run.clear()
+    prepared.trim()
+
+
+def _last_lines(nodes: Sequence[Node]) -> list[tuple[str, str]]:
+    """Return the name and the summary of each line that the next fold is expected to carry with new ones."""
+    pages = next((node.pages for node in reversed(nodes) if node.part.kind == "folded"), [])
+    last = list(takewhile(lambda page: level_of(page) == 1, reversed(pages)))
+    return [(page.header.name, page.header.description) for page in reversed(last)]
 
 
 def is_folded_line(page: PageRecord) -> bool:
@@ -146,7 +160,7 @@ def join_line(
     return plan.change(last, **fields, level=level, line_tokens=line)
 
 
-def carry_lines(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: Count) -> list[PageRecord]:
+def carry_lines(plan: Plan, first_row: Sequence[PageRecord], lines: LineBudget, limit: int) -> list[PageRecord]:
     """Return the first row with every eight neighbouring lines of one level below a chapter of the next level."""
     row = list(first_row)
     levels = [level_of(page) if is_folded_line(page) else 0 for page in row]
@@ -162,7 +176,7 @@ def carry_lines(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: 
             neighbours = same and done[-2].parent == page.parent
             same = (same if neighbours else 0) + 1 if own == level else 0
             if same == CARRY:
-                gathered = _gather(plan, done[-CARRY:], _summary(done[-CARRY:], limit, count), count)
+                gathered = _gather(plan, done[-CARRY:], _summary(done[-CARRY:], lines, limit), lines.count)
                 if gathered is not None:
                     done[-CARRY:] = [gathered]
                 same = 0
@@ -175,7 +189,7 @@ def carry_lines(plan: Plan, first_row: Sequence[PageRecord], limit: int, count: 
 def merge_lines(plan: Plan, first_row: list[PageRecord], lines: LineBudget, limit: int) -> None:
     """Merge the oldest lines until all lines together fit their budget."""
     while _lines_size(first_row, lines.head) > lines.limit:
-        if not _merge_oldest(plan, first_row, lambda pages: _summary(pages, limit, lines.count), lines.count):
+        if not _merge_oldest(plan, first_row, lambda pages: _summary(pages, lines, limit), lines.count):
             return
 
 
@@ -213,8 +227,10 @@ def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
     return heads + sum(page.header.line_tokens for page in first_row if is_folded_line(page))
 
 
-def _summary(pages: Sequence[PageRecord], limit: int, count: Count) -> str:
-    return summarise_chapters([(page.header.name, page.header.description) for page in pages], limit, count)
+def _summary(pages: Sequence[PageRecord], lines: LineBudget, limit: int) -> str:
+    below = tuple((page.header.name, page.header.description) for page in pages)
+    known = lines.prepared.summaries.get((limit, below))
+    return summarise_chapters(below, limit, lines.count) if known is None else known
 
 
 def _gather(plan: Plan, pages: Sequence[PageRecord], summary: str, count: Count) -> PageRecord | None:
@@ -347,7 +363,7 @@ def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], li
         done += folded
         first_row += pages
         place += len(unit)
-    first_row = carry_lines(plan, first_row, limit, count)
+    first_row = carry_lines(plan, first_row, lines, limit)
     merge_lines(plan, first_row, lines, limit)
     return done
 
@@ -433,7 +449,7 @@ def _fold_unit(
             return FoldResult(), pages
         return FoldResult(saved=saved), [plan.change(pages[0], visibility=Visibility.HIDDEN)]
     before = sum(item.tokens for item in unit)
-    known = None if any(item.leaves for item in unit) else lines.prepared.get(_line_key(plan, unit, most))
+    known = None if any(item.leaves for item in unit) else lines.prepared.lines.get(_line_key(plan, unit, most))
     name, summary, account = known or _write_line(plan, unit, most, count)
     if len(unit) > 1:
         folder = make_chapter(plan, pages, name, summary, level=1, count=count, before=before)
