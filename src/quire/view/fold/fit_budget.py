@@ -217,8 +217,8 @@ class BudgetFitter:
     def _fold_old(self, target: int) -> None:
         for _ in range(_TRIES):
             turns, room, excess, limit = self._measure(target)
-            if excess > 0:
-                self._fold(turns, room, excess, limit)
+            if excess <= 0 or not self._fold(turns, room, excess, limit):
+                return
 
     def _fold_old_turns(self) -> None:
         room = self._turns_room(self._budget // 4)
@@ -229,7 +229,7 @@ class BudgetFitter:
 
         Plan to store which windows are lines, so that they stay lines.
         """
-        steps: Sequence[Callable[[], None]] = (
+        steps: Sequence[Callable[[], object]] = (
             self._fold_old_turns,
             self._shrink_layout,
             lambda: self._tail.shrink(self.total() - self._budget),
@@ -309,13 +309,15 @@ class BudgetFitter:
         protected = protected_pages(row, self.plan, turns, room)
         return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
-    def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> None:
+    def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> bool:
+        """Plan to fold the oldest pages; return whether there were any."""
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
         self.result += fold_pages(self.plan, row, chosen, lines)
         self._invalidate(fixed=False)
+        return bool(chosen)
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
