@@ -1,5 +1,7 @@
 """The forms of a view match the providers' own types, for messages of every form."""
 
+import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 import quire
 from quire import check_legal
 from quire.model.messages import Provider
-from quire.providers import format_messages, format_request, parts
+from quire.providers import format_messages, format_request, legal_form, parse, parts
+from quire.providers.responses import format as format_items
 from tests.providers.histories import ALL, CASES
 from tests.providers.test_sdk import BEYOND_THE_TYPES, check_types
 from tests.view.laws import Forms
@@ -42,11 +45,13 @@ def test_every_form_of_a_view_is_legal_and_fits_the_sdk_types(provider: Provider
 def test_what_a_caller_does_to_a_form_harms_no_later_one(provider: Provider, name: str) -> None:
     ctx = quire.open("memory:", budget=100_000)
     ctx.import_messages(ALL[provider][name])
-    chat, request = ctx.render().openai(), ctx.render().anthropic()
+    chat, request, items = ctx.render().openai(), ctx.render().anthropic(), ctx.render().responses()
     _spoil(ctx.render().openai())
+    _spoil(ctx.render().responses())
     _spoil(ctx.render().anthropic(cache=True))
     assert ctx.render().openai() == chat
     assert ctx.render().anthropic() == request
+    assert ctx.render().responses() == items == format_request(ctx.render().messages, "responses")
     assert request["messages"] == format_request(ctx.render().messages, "anthropic")
     assert all(type(message) is dict for message in [*chat, *request["messages"]])
 
@@ -110,6 +115,36 @@ def check_round_trip(sent: list[Values], provider: Provider, wanted: list[Values
     assert format_messages(list(ctx.messages()), provider) == (sent if wanted is None else wanted)
 
 
+def test_ids_that_several_exchanges_have_are_still_made_distinct() -> None:
+    ctx = quire.open("memory:", budget=100_000)
+    for turn in range(3):
+        ctx.user(f"question {turn}")
+        ctx.add([{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"}])
+        ctx.add([{"type": "function_call_output", "call_id": "c1", "output": f"found {turn}"}])
+    items = ctx.render().responses()
+    calls = [item for item in items if item.get("type") == "function_call"]
+    assert [call["call_id"] for call in calls] == ["c1", "c1_2", "c1_3"]
+    assert [call.get("id") for call in calls] == ["fc_1", None, None]
+    assert check_legal(items, "responses") == []
+
+
+def test_an_old_message_is_written_for_responses_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = quire.open("memory:", budget=100_000)
+    written: list[int] = []
+
+    def note_messages(messages: Sequence[quire.Message]) -> list[Values]:
+        written.extend(message.index for message in messages)
+        return format_items(messages)
+
+    monkeypatch.setattr(legal_form, "format_items", note_messages)
+    for turn in range(5):
+        ctx.user(f"question {turn}")
+        ctx.render().responses()
+        ctx.assistant(f"answer {turn}")
+        ctx.render().responses()
+    assert [index for index in written if index >= 0] == list(range(10))
+
+
 def test_calls_of_one_id_get_others_that_no_call_has() -> None:
     ctx = quire.open("memory:")
     ctx.user("Go")
@@ -122,3 +157,34 @@ def test_calls_of_one_id_get_others_that_no_call_has() -> None:
     assert check_legal(view.openai(), "openai") == []
     assert check_legal(view.responses(), "responses") == []
     assert check_legal(view.anthropic(), "anthropic") == []
+
+
+def test_items_that_are_joined_equal_items_that_are_written_together() -> None:
+    joined = 0
+    for seed in range(400):
+        chance = random.Random(seed)
+        exchanges = [_random_exchange(chance) for _ in range(chance.randrange(1, 6))]
+        messages = [message for exchange in exchanges for message in exchange]
+        found = legal_form.join_items([legal_form.write_items(exchange) for exchange in exchanges])
+        joined += found is not None
+        assert found is None or found == format_request(messages, "responses"), seed
+    assert 50 < joined < 350
+
+
+def _random_exchange(chance: random.Random) -> list[quire.Message]:
+    """Return the messages of one exchange with ids of which some are repeated, illegal or another kind's."""
+    pool = range(chance.choice((1, 2, 12)))
+    ids = [f"{start}{chance.choice(pool)}" for start in ("msg_", "fc_", "rs_", "__fake_id__", "x", "c", "an id ")]
+    items: list[Values] = []
+    if chance.random() < 0.3:
+        items.append({"type": "reasoning", "id": chance.choice(ids), "summary": []})
+    if chance.random() < 0.7:
+        said: list[Values] = [{"type": "output_text", "text": chance.choice(("", "Yes.")), "annotations": []}]
+        items.append({"type": "message", "role": "assistant", "id": chance.choice(ids), "content": said})
+    for _ in range(chance.randrange(3)):
+        kind, field = chance.choice((("function_call", "arguments"), ("custom_tool_call", "input")))
+        call = {"type": kind, "call_id": chance.choice(ids), "name": chance.choice(("f", "g h")), field: "{}"}
+        items.append({**call, "id": chance.choice(ids)} if chance.random() < 0.5 else call)
+    calls = [item for item in items if "call_id" in item]
+    items += [{"type": f"{call['type']}_output", "call_id": call["call_id"], "output": "found"} for call in calls]
+    return parse(items or [{"role": "user", "content": "Go"}], "responses")

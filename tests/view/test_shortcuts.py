@@ -17,6 +17,7 @@ import pytest
 
 import quire
 from quire import IrreducibleFloor, View
+from quire.providers import format_request
 from quire.view.fold.fit_budget import BudgetFitter
 from quire.view.renderer import Renderer
 from quire.view.view_cache import ViewCache
@@ -28,6 +29,7 @@ STEPS = 30
 
 
 def forms(view: View) -> tuple[Any, ...]:
+    assert view.responses() == format_request(view.messages, "responses"), "cached items differ from all at once"
     pages = [(shown.key, shown.granularity, shown.tokens) for shown in view.pages]
     written = (view.openai(), view.responses(), view.anthropic(), view.bill())
     return (*written, view.tokens, view.shared_prefix, view.fold, pages)

@@ -11,10 +11,11 @@
 - Responses: messages without content are left out, and so are item ids that were used before or that are not OpenAI's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from quire.model.messages import Message, Provider
@@ -23,6 +24,7 @@ from quire.providers.detection import CALLS, OUTPUTS
 from quire.providers.legal import LEGAL_IDS, LEGAL_NAMES, NEVER_NULL, ends_with_blank, is_empty
 from quire.providers.originals import keep_original, restore_original
 from quire.providers.plain_json import Values
+from quire.providers.responses import format as format_items
 from quire.providers.responses import result_key
 
 _MAX_KNOWN = 10_000
@@ -83,6 +85,48 @@ def make_legal(values: list[Values], provider: Provider) -> list[Values]:
             else:
                 value["role"] = "user"
     return list(_correct_items(values)) if provider == "responses" else values
+
+
+class WrittenItems(NamedTuple):
+    """The items of some messages as the Responses API accepts them.
+
+    The items are the same in a longer request if no other messages have one of the `ids`, and if no item there has an
+    id that was `dropped` here. `is_complete` is False if they contain a result without its call.
+    """
+
+    items: list[Values]
+    ids: frozenset[tuple[str, str]]
+    dropped: frozenset[tuple[str, str]]
+    is_complete: bool
+
+
+def write_items(messages: Sequence[Message]) -> WrittenItems:
+    """Return the items of messages. The caller must copy them before handing them out."""
+    written = format_items(messages)
+    items = make_legal(to_builtins(written), "responses")
+    left = {("id", item["id"]) for item in items if isinstance(item.get("id"), str)}
+    dropped = {("id", item["id"]) for item in written if isinstance(item.get("id"), str)} - left
+    calls = {
+        ("call", item["call_id"])
+        for item in (*written, *items)
+        if item.get("type") not in OUTPUTS and isinstance(item.get("call_id"), str)
+    }
+    called = {call.id for message in messages for call in message.tool_calls}
+    is_complete = all(message.tool_call_id in called for message in messages if message.role == "tool")
+    return WrittenItems(items, frozenset(left | calls), frozenset(dropped), is_complete)
+
+
+def join_items(written: Sequence[WrittenItems]) -> list[Values] | None:
+    """Return the items of several parts of a request, as new values; None if they must be written together."""
+    none = frozenset[tuple[str, str]]()
+    ids = none.union(*(part.ids for part in written))
+    is_distinct = len(ids) == sum(len(part.ids) for part in written)
+    if not is_distinct or not all(part.is_complete for part in written):
+        return None
+    if not ids.isdisjoint(none.union(*(part.dropped for part in written))):
+        return None
+    joined: list[Values] = to_builtins([item for part in written for item in part.items])
+    return joined
 
 
 def _correct_chat(value: Values) -> None:

@@ -19,6 +19,7 @@ from quire.model.pages import PageIndex
 from quire.model.sized_cache import SizedCache
 from quire.providers import format_request
 from quire.providers.anthropic import write_message
+from quire.providers.legal_form import WrittenItems, write_items
 
 Granularity = Literal["whole", "clipped", "line"]
 PartKind = Literal[
@@ -160,7 +161,18 @@ class ViewPart:
     with thinking refers to it as `bare`.
     """
 
-    __slots__ = ("_anthropic", "_digest", "_openai", "bare", "kind", "messages", "pages", "reply", "tokens")
+    __slots__ = (
+        "_anthropic",
+        "_digest",
+        "_openai",
+        "_responses",
+        "bare",
+        "kind",
+        "messages",
+        "pages",
+        "reply",
+        "tokens",
+    )
 
     def __init__(
         self, kind: PartKind, messages: Sequence[Message], tokens: int, pages: Sequence[ShownPage] = ()
@@ -173,6 +185,7 @@ class ViewPart:
         self.bare: ViewPart | None = None
         self._digest = b""
         self._openai: list[dict[str, Any]] | None = None
+        self._responses: WrittenItems | None = None
         self._anthropic: list[dict[str, Any] | None] | None = None
 
     def is_same(self, other: "ViewPart") -> bool:
@@ -203,6 +216,12 @@ class ViewPart:
         if self._openai is None:
             self._openai = format_request(self.messages, "openai")
         return self._openai
+
+    def responses(self) -> WrittenItems:
+        """Return the items for the Responses API. They are cached: a caller must copy them before handing them out."""
+        if self._responses is None:
+            self._responses = write_items(self.messages)
+        return self._responses
 
     def anthropic(self) -> list[dict[str, Any] | None]:
         """Return each message in Anthropic's form, not joined to others; None for one without content. It is cached."""

@@ -9,7 +9,7 @@ from quire.model.messages import Message, Provider
 from quire.model.pages import PageIndex
 from quire.providers import format_request
 from quire.providers.anthropic import join_messages, prompt_length, system, to_blocks
-from quire.providers.legal_form import make_legal, remove_marks
+from quire.providers.legal_form import join_items, make_legal, remove_marks
 from quire.providers.rewrites import drop_foreign_thinking
 from quire.view.cost import Bill, Price, why_not_cached
 from quire.view.parts import (
@@ -97,7 +97,10 @@ class View:
 
     def responses(self, *, model: str | None = None) -> list[dict[str, Any]]:
         """Return the items for the OpenAI Responses API; with a `model`, without the reasoning of other models."""
-        return format_request(drop_foreign_thinking(self.messages, "responses", model), "responses")
+        own = self.messages
+        messages = drop_foreign_thinking(own, "responses", model)
+        joined = join_items([part.responses() for part in self.parts]) if messages is own else None
+        return format_request(messages, "responses") if joined is None else joined
 
     def anthropic(self, *, cache: bool = False, model: str | None = None) -> dict[str, Any]:
         """Return the parameters for Anthropic: `client.messages.create(**view.anthropic(), …)`.
