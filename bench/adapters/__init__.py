@@ -15,12 +15,12 @@ _ROUNDS = 5
 def run(folder: Path, size: int) -> list[Figure]:
     """Return one figure for every adapter: the median of some rounds, after one round to warm up."""
     count = 50 if size >= 1_000_000 else 15
-    return [_overhead(name, folder, count) for name in ADAPTERS]
+    return [figure for name in ADAPTERS for figure in _overhead(name, folder, count)]
 
 
-def _overhead(name: str, folder: Path, count: int) -> Figure:
-    turns = import_module(f"bench.adapters.{name}").turns
-    rounds = []
+def _overhead(name: str, folder: Path, count: int) -> list[Figure]:
+    module = import_module(f"bench.adapters.{name}")
+    turns, rounds = module.turns, []
     for number in range(_ROUNDS + 1):
         place = folder / f"{name}-{number}"
         place.mkdir()
@@ -28,4 +28,9 @@ def _overhead(name: str, folder: Path, count: int) -> Figure:
     alone, by_hand, adapter = (statistics.median(times) / count * 1e3 for times in zip(*rounds[1:], strict=True))
     ratio = statistics.median(taken / (framework + hand) for framework, hand, taken in rounds[1:])
     note = f"{adapter:.2f} ms against {alone:.2f} ms of the framework and {by_hand:.2f} ms by hand"
-    return Figure(f"a turn through {name}, × (the framework alone + direct calls of quire)", ratio, "×", _LIMIT, note)
+    whole = f"a turn through {name}, × (the framework alone + direct calls of quire)"
+    figures = [Figure(whole, ratio, "×", _LIMIT, note)]
+    if rival := getattr(module, "RIVAL", None):
+        against = statistics.median(taken / framework for framework, _, taken in rounds[1:])
+        figures.append(Figure(rival[0], against, "×", rival[1], "both send the model up to about 80 items"))
+    return figures

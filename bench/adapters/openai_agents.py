@@ -14,7 +14,10 @@ import quire
 from quire.adapters.openai_agents import QuireSession, messages_of
 
 BUDGET = 8_000
-LIMIT = 40
+OWN_LIMIT, LIMIT = 80, 20
+"""The items that the SDK's own session returns, and QuireSession. With the first, the model gets about as many items as
+a view of `BUDGET` tokens has. The second is the limit that docs/adapters/openai-agents.md recommends."""
+RIVAL = ("a turn with QuireSession, × a turn with SQLiteSession", 1.3)
 PROMPT = "You look things up."
 _FOUND = "something long about it, " * 40
 
@@ -27,11 +30,10 @@ def look(what: str) -> str:
 
 def turns(folder: Path, count: int) -> tuple[float, float, float]:
     """Return the seconds for the turns: the SDK with its own session, quire by hand, and the SDK with QuireSession."""
-    settings = SessionSettings(limit=LIMIT)
-    own = SQLiteSession("t", folder / "own.db", session_settings=settings)
+    own = SQLiteSession("t", folder / "own.db", session_settings=SessionSettings(limit=OWN_LIMIT))
     alone = _talk(own, RunConfig(tracing_disabled=True), count)
     own.close()
-    session = QuireSession("t", folder / "agents.db", session_settings=settings, budget=BUDGET)
+    session = QuireSession("t", folder / "agents.db", session_settings=SessionSettings(limit=LIMIT), budget=BUDGET)
     both = _talk(session, session.run_config(tracing_disabled=True), count)
     session.close()
     with quire.open(folder / "hand.db", budget=BUDGET) as ctx:
