@@ -128,6 +128,23 @@ def test_ids_that_several_exchanges_have_are_still_made_distinct() -> None:
     assert check_legal(items, "responses") == []
 
 
+@pytest.mark.parametrize("item_id", ["rs_1", 5])
+def test_reasoning_with_one_id_in_two_exchanges_is_sent_once(item_id: object) -> None:
+    ctx = quire.open("memory:", budget=100_000)
+    reasoning = {"type": "reasoning", "id": item_id, "summary": [], "encrypted_content": "e"}
+    for turn in range(2):
+        ctx.user(f"question {turn}")
+        ctx.render()
+        said = [{"type": "output_text", "text": f"answer {turn}", "annotations": []}]
+        message = {"type": "message", "role": "assistant", "id": f"msg_{turn}", "content": said}
+        response = {"id": f"resp_{turn}", "object": "response", "model": "gpt-5", "status": "completed"}
+        ctx.add({**response, "output": [reasoning, message]})
+    ctx.user("And now?")
+    view = ctx.render()
+    assert view.responses() == format_request(view.messages, "responses")
+    assert len([item for item in view.responses() if item.get("type") == "reasoning"]) == 1
+
+
 def test_an_old_message_is_written_for_responses_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ctx = quire.open("memory:", budget=100_000)
     written: list[int] = []
@@ -175,16 +192,17 @@ def _random_exchange(chance: random.Random) -> list[quire.Message]:
     """Return the messages of one exchange with ids of which some are repeated, illegal or another kind's."""
     pool = range(chance.choice((1, 2, 12)))
     ids = [f"{start}{chance.choice(pool)}" for start in ("msg_", "fc_", "rs_", "__fake_id__", "x", "c", "an id ")]
+    item_ids = [*ids, chance.choice(pool), str(chance.choice(pool))]  # a server may send a number
     items: list[Values] = []
     if chance.random() < 0.3:
-        items.append({"type": "reasoning", "id": chance.choice(ids), "summary": []})
+        items.append({"type": "reasoning", "id": chance.choice(item_ids), "summary": []})
     if chance.random() < 0.7:
         said: list[Values] = [{"type": "output_text", "text": chance.choice(("", "Yes.")), "annotations": []}]
-        items.append({"type": "message", "role": "assistant", "id": chance.choice(ids), "content": said})
+        items.append({"type": "message", "role": "assistant", "id": chance.choice(item_ids), "content": said})
     for _ in range(chance.randrange(3)):
         kind, field = chance.choice((("function_call", "arguments"), ("custom_tool_call", "input")))
         call = {"type": kind, "call_id": chance.choice(ids), "name": chance.choice(("f", "g h")), field: "{}"}
-        items.append({**call, "id": chance.choice(ids)} if chance.random() < 0.5 else call)
+        items.append({**call, "id": chance.choice(item_ids)} if chance.random() < 0.5 else call)
     calls = [item for item in items if "call_id" in item]
     items += [{"type": f"{call['type']}_output", "call_id": call["call_id"], "output": "found"} for call in calls]
     return parse(items or [{"role": "user", "content": "Go"}], "responses")

@@ -90,8 +90,8 @@ def make_legal(values: list[Values], provider: Provider) -> list[Values]:
 class WrittenItems(NamedTuple):
     """The items of some messages as the Responses API accepts them.
 
-    The items are the same in a longer request if no other messages have one of the `ids`, and if no item there has an
-    id that was `dropped` here. `is_complete` is False if they contain a result without its call.
+    `ids` are the ids that these items use, and `dropped` are ids that were removed. The items are the same in a longer
+    request if no other part of it uses one of these ids. `is_complete` is False if a result is here without its call.
     """
 
     items: list[Values]
@@ -104,26 +104,27 @@ def write_items(messages: Sequence[Message]) -> WrittenItems:
     """Return the items of messages. The caller must copy them before handing them out."""
     written = format_items(messages)
     items = make_legal(to_builtins(written), "responses")
-    left = {("id", item["id"]) for item in items if isinstance(item.get("id"), str)}
-    dropped = {("id", item["id"]) for item in written if isinstance(item.get("id"), str)} - left
-    calls = {
+    left = {("id", str(item["id"])) for item in items if item.get("id")}
+    dropped = {("id", str(item["id"])) for item in written if item.get("id")} - left
+    called = {call.id for message in messages for call in message.tool_calls}
+    calls = {("call", call_id) for call_id in called} | {
         ("call", item["call_id"])
         for item in (*written, *items)
         if item.get("type") not in OUTPUTS and isinstance(item.get("call_id"), str)
     }
-    called = {call.id for message in messages for call in message.tool_calls}
     is_complete = all(message.tool_call_id in called for message in messages if message.role == "tool")
     return WrittenItems(items, frozenset(left | calls), frozenset(dropped), is_complete)
 
 
 def join_items(written: Sequence[WrittenItems]) -> list[Values] | None:
     """Return the items of several parts of a request, as new values; None if they must be written together."""
-    none = frozenset[tuple[str, str]]()
-    ids = none.union(*(part.ids for part in written))
-    is_distinct = len(ids) == sum(len(part.ids) for part in written)
-    if not is_distinct or not all(part.is_complete for part in written):
-        return None
-    if not ids.isdisjoint(none.union(*(part.dropped for part in written))):
+    ids, dropped = set[tuple[str, str]](), set[tuple[str, str]]()
+    for part in written:
+        if not part.is_complete or not ids.isdisjoint(part.ids):
+            return None
+        ids |= part.ids
+        dropped |= part.dropped
+    if not ids.isdisjoint(dropped):
         return None
     joined: list[Values] = to_builtins([item for part in written for item in part.items])
     return joined

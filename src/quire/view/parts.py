@@ -76,7 +76,7 @@ class PreparedLines:
 
     def __init__(self) -> None:
         self.lines: dict[tuple[int, ...], PreparedLine] = {}
-        """By the limit, and by the pages, their versions and their tokens."""
+        """By the limit, the number of segments, and the pages with their versions and tokens."""
         self.summaries: dict[tuple[int, tuple[tuple[str, str], ...]], str] = {}
         """By the limit, and by the names and summaries of the lines below the chapter."""
 

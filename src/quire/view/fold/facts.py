@@ -256,7 +256,7 @@ def _fact_around(before: str, word: str, after: str, later: str) -> tuple[str, F
 def _classify(word: str) -> tuple[tuple[tuple[str, FactKind], ...], bool, bool] | None:
     """Return the facts of a run without blanks, whether it begins with a digit, and whether it qualifies a number.
 
-    Return None if nothing of this is true. Cached, because the same words occur again and again.
+    Return None for a run without facts that is no number and qualifies none. Cached, because words are repeated.
     """
     bare = word.strip(_OPENING + _CLOSING + "=#")
     facts, is_number = tuple(_facts_in(word)), bare[:1].isdigit()
@@ -456,7 +456,7 @@ def check_facts(reader: Reader, pages: Sequence[PageRecord]) -> tuple[FactCheck,
 
 def _is_quire_name(reader: Reader, word: str) -> bool:
     """Return whether a word is the index of a page or the id of a call: the text has it from quire or a provider."""
-    segment, _, number = word.rpartition("-")
+    segment, _, number = word.rpartition("-")  # most words fail the first two checks, which are quick
     if number.isdigit() and reader.number_of(segment) is not None and reader.key_of(word) is not None:
         return True
     return _CALL_ID.fullmatch(word) is not None

@@ -16,7 +16,7 @@ from enum import Enum, auto
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import WINDOW_LINES, PageRecord, page_key
+from quire.core.records import WINDOW_LINES, Counter, Gone, PageRecord, page_key
 from quire.core.summary_board import SummaryRecord
 from quire.errors import Hint, IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Visibility
@@ -217,8 +217,15 @@ class BudgetFitter:
     def _fold_old(self, target: int) -> None:
         for _ in range(_TRIES):
             turns, room, excess, limit = self._measure(target)
-            if excess <= 0 or not self._fold(turns, room, excess, limit):
+            if excess <= 0:
                 return
+            before = self._planned()
+            if not self._fold(turns, room, excess, limit) and self._planned() == before:
+                return  # another round would do the same
+
+    def _planned(self) -> tuple[list[PageRecord | Gone], list[Counter]]:
+        """Return the pages and counters of the plan: they differ after any change of pages."""
+        return list(self.plan.pages.values()), list(self.plan.counters)
 
     def _fold_old_turns(self) -> None:
         room = self._turns_room(self._budget // 4)
@@ -310,7 +317,7 @@ class BudgetFitter:
         return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> bool:
-        """Plan to fold the oldest pages; return whether there were any."""
+        """Plan to fold the oldest pages; return whether any page was chosen."""
         row = self._row()
         chosen = self._choose(row, turns, room, excess, limit)
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))

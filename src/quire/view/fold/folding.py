@@ -40,7 +40,7 @@ _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
 _AT_ONCE = 4
-"""The most lines and summaries that one turn writes before a fold."""
+"""A turn that has written this many lines and summaries before a fold writes no further line."""
 
 Count = Callable[[str], int]
 
@@ -60,7 +60,7 @@ class LineBudget(NamedTuple):
 def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], room: int, lines: int) -> None:
     """Write lines that the next fold is expected to need, and the summaries of chapters of eight lines.
 
-    So the fold only looks them up. It will take the oldest exchanges, about `room` tokens, and all lines together may
+    So the fold only looks them up. The fold will take the oldest exchanges, about `room` tokens. All lines together may
     take `lines` tokens.
     """
     most, prepared = max_summary_tokens(lines), builder.prepared_lines
@@ -73,10 +73,11 @@ def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], r
         if used > room or unit[-1] is row[-1] or new >= _AT_ONCE:
             break
         key = _line_key(reader, unit, most)
-        if key not in prepared.lines:
-            prepared.lines[key] = _write_line(reader, unit, most, builder.measure)
+        line = prepared.lines.get(key)
+        if line is None:
+            line = prepared.lines[key] = _write_line(reader, unit, most, builder.measure)
             new += 1
-        run.append(prepared.lines[key][:2])
+        run.append(line[:2])
         if len(run) == CARRY:
             below = (most, tuple(run))
             if below not in prepared.summaries:
@@ -90,7 +91,8 @@ def _last_lines(nodes: Sequence[Node]) -> list[tuple[str, str]]:
     """Return the name and the summary of each line that the next fold is expected to carry with new ones."""
     pages = next((node.pages for node in reversed(nodes) if node.part.kind == "folded"), [])
     last = list(takewhile(lambda page: level_of(page) == 1, reversed(pages)))
-    return [(page.header.name, page.header.description) for page in reversed(last)]
+    left = last[: len(last) % CARRY]
+    return [(page.header.name, page.header.description) for page in reversed(left)]
 
 
 def is_folded_line(page: PageRecord) -> bool:
