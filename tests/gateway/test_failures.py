@@ -18,6 +18,7 @@ from tests.gateway.conftest import Start
 from tests.gateway.raw_upstream import RawRequest, RawResponse, RawUpstream, answer_with, send
 from tests.gateway.scripted_client import Client
 from tests.gateway.test_folding import BUDGET, FILLER, Worker, steps
+from tests.gateway.test_recording import Recorded
 from tests.strict_provider import Reply, StrictProvider
 
 HELLO = {"x-quire-session": "one"}
@@ -213,6 +214,51 @@ def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start) 
             connection.sendall(head.encode() + body)
             assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
         assert ended.wait(10)
+
+
+@pytest.mark.parametrize("mode", ["observe", "fold"])
+@pytest.mark.parametrize(
+    ("path", "end"),
+    [
+        ("/v1/messages", b"message_stop"),
+        ("/v1/chat/completions", b'"finish_reason":"stop"'),
+        ("/v1/responses", b"response.completed"),
+    ],
+)
+def test_a_reply_is_recorded_if_the_client_leaves_after_its_last_event(
+    start: Start, provider: StrictProvider, recorded: Recorded, path: str, end: bytes, mode: str
+) -> None:
+    """Codex closes the connection after the last event, before the stream of the upstream ends."""
+    provider.script = lambda _: Reply("all of it")
+    left = threading.Event()
+
+    def answer(request: RawRequest) -> RawResponse:
+        def chunks() -> Iterator[bytes]:
+            yield from complete.chunks
+            yield b"data: cut in the mid"
+            left.wait(10)
+
+        complete = answer_with(provider)(request)
+        return complete._replace(chunks=chunks())
+
+    with RawUpstream(answer) as upstream:
+        running = start(openai=upstream.url, anthropic=upstream.url, mode=mode)
+        asked = [{"role": "user", "content": "Hello"}]
+        fields = {"input": asked} if "responses" in path else {"messages": asked, "max_tokens": 100}
+        data = json.dumps({"model": "m", "stream": True, **fields}).encode()
+        with socket.create_connection((running.host, running.port)) as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nX-Quire-Session: one\r\nContent-Length: {len(data)}"
+            connection.sendall(head.encode() + b"\r\n\r\n" + data)
+            got = b""
+            while end not in got.replace(b" ", b"") or b"in the mid" not in got:
+                piece = connection.recv(1_000)
+                assert piece, got
+                got += piece
+        until = time.monotonic() + 10
+        while (found := [*recorded(running).values()]) != [["u:Hello", "a:all of it"]] and time.monotonic() < until:
+            time.sleep(0.05)
+        left.set()
+    assert found == [["u:Hello", "a:all of it"]]
 
 
 def test_an_idle_connection_that_the_upstream_closed_is_replaced(start: Start) -> None:

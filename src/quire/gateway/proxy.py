@@ -235,10 +235,10 @@ class Gateway:
                 self.sessions.submit(self.sessions.record, call)
             size = 0
             async for chunk in response.chunks() if body is None else _iterate(body):
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 size += len(chunk)
                 if call is not None and size <= _MAX_REPLY:
                     chunks.append(chunk)
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
             complete = response.is_complete
             if not complete:
                 raise UpstreamError("The response of the upstream ended too early.")

@@ -12,17 +12,28 @@ from quire.gateway.routing import Protocol
 Values = dict[str, Any]
 
 
-def read_reply(body: bytes, content_type: str, protocol: Protocol) -> Values | None:
-    """Return the whole response in a body; None if it is not complete, or not a response."""
+def read_reply(body: bytes, content_type: str, protocol: Protocol, *, complete: bool = True) -> Values | None:
+    """Return the whole response in a body; None if it is not complete, or not a response.
+
+    A stream may be cut (`complete` is False) after the event that ends the response: some clients leave then.
+    """
     try:
         if "text/event-stream" not in content_type:
+            if not complete:
+                return None
             value = msgspec.json.decode(body)
             is_response = isinstance(value, dict) and value.get("error") is None  # Responses has the field with null
             return value if is_response else None
-        events = list(_read_events(body))
+        events = list(_read_events(body if complete else _drop_last_event(body)))
         return {"anthropic": _join_anthropic, "openai": _join_chat, "responses": _join_responses}[protocol](events)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         return None
+
+
+def _drop_last_event(body: bytes) -> bytes:
+    """Return a stream without the event that was cut."""
+    plain = body.replace(b"\r\n", b"\n")
+    return plain[: plain.rfind(b"\n\n") + 2] if b"\n\n" in plain else b""
 
 
 def _read_events(body: bytes) -> Iterator[Values]:

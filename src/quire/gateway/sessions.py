@@ -208,7 +208,7 @@ class Sessions:
             info = self.info_of(line.name)
             info.last_status, info.updated = reply.status, time()
             info.bypasses += call.is_bypassed
-            response = self._read_reply(call, reply) if reply.status == _OK and reply.complete else None
+            response = self._read_reply(call, reply) if reply.status == _OK else None
             if response is None:
                 info.errors += 1
                 return
@@ -227,7 +227,7 @@ class Sessions:
         except UndecodableBody as error:
             _log.warning("A reply was not recorded: %s", error)
             return None
-        return read_reply(body, reply.content_type, call.protocol)
+        return read_reply(body, reply.content_type, call.protocol, complete=reply.complete)
 
     # The line of a request
 
