@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random, SystemRandom
@@ -72,12 +72,17 @@ class Workers:
         self._readers = [Thread(target=self._read, args=(process,)) for process in self._processes]
         for reader in self._readers:
             reader.start()
+        self._wait_until(lambda: self._lines.count("+\n") == WORKERS)
 
     def wait_for(self, turns: int) -> None:
         """Wait until the workers acknowledged so many turns, or cannot."""
+        self._wait_until(lambda: len(self.acknowledged()) >= turns)
+
+    def _wait_until(self, is_reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
-        while len(self.acknowledged()) < turns and time.monotonic() < deadline:
-            assert all(process.poll() is None for process in self._processes), self.stop()
+        while not is_reached() and time.monotonic() < deadline:
+            if any(process.poll() is not None for process in self._processes):
+                raise AssertionError(self.stop())
             time.sleep(0.01)
 
     def stop(self) -> str:
@@ -88,15 +93,16 @@ class Workers:
             assert process.stderr is not None
             with suppress(OSError):
                 process.stdin.close()
-            with process.stderr:
-                complaints.append(process.stderr.read())
+            if not process.stderr.closed:  # it was stopped before, because it ended early
+                with process.stderr:
+                    complaints.append(process.stderr.read())
             process.wait()
         for reader in self._readers:
             reader.join()
         return "".join(complaints)
 
     def acknowledged(self) -> list[tuple[str, ...]]:
-        return [tuple(line.split()) for line in list(self._lines) if not line.startswith("!")]
+        return [tuple(line.split()) for line in list(self._lines) if line[0] not in "!+"]
 
     def errors(self) -> Counter[str]:
         return Counter(line[1:].strip() for line in list(self._lines) if line.startswith("!"))

@@ -4,6 +4,7 @@
 
 A turn adds a question and an answer. A turn that fails is retried with its key, as a service retries a request. Each
 acknowledged turn is printed as `context key`, and each error as `!name`. An error that is not safe to retry ends it.
+`+` is printed when the library is open: a first connection does not wait for a server that is away.
 """
 
 import random
@@ -29,6 +30,7 @@ def main(url: str, worker: str, contexts: str, seed: str) -> None:
     chance = random.Random(f"{seed} {worker}")
     number = 0
     with quire.Library(url) as library:
+        _say("+")
         while not ended.is_set():
             number += 1
             context, key = f"user-{chance.randrange(int(contexts))}", f"{worker}.{number}"
