@@ -228,7 +228,7 @@ def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start) 
 def test_a_reply_is_recorded_if_the_client_leaves_after_its_last_event(
     start: Start, provider: StrictProvider, recorded: Recorded, path: str, end: bytes, mode: str
 ) -> None:
-    """Codex closes the connection after the last event, before the stream of the upstream ends."""
+    """A client may close the connection after the last event, before the stream of the upstream ends."""
     provider.script = lambda _: Reply("all of it")
     left = threading.Event()
 
