@@ -15,9 +15,13 @@ from quire.adapters.openai_agents import QuireSession, messages_of
 
 BUDGET = 8_000
 OWN_LIMIT, LIMIT = 80, 20
-"""The items that the SDK's own session returns, and QuireSession. With the first, the model gets about as many items as
-a view of `BUDGET` tokens has. The second is the limit that docs/adapters/openai-agents.md recommends."""
-RIVAL = ("a turn with QuireSession, × a turn with SQLiteSession", 1.3)
+"""The limits of the SDK's own session and of QuireSession. With the first limit, the model gets about as many items as
+a view of `BUDGET` tokens has. The second limit is the one that docs/adapters/openai-agents.md recommends."""
+RIVAL = (
+    "a turn with QuireSession, × a turn with SQLiteSession",
+    1.3,
+    f"both send up to about {OWN_LIMIT} items; the limits are {LIMIT} and {OWN_LIMIT}",
+)
 PROMPT = "You look things up."
 _FOUND = "something long about it, " * 40
 

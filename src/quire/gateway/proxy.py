@@ -237,7 +237,7 @@ class Gateway:
             async for chunk in response.chunks() if body is None else _iterate(body):
                 size += len(chunk)
                 if call is not None and size <= _MAX_REPLY:
-                    chunks.append(chunk)
+                    chunks.append(chunk)  # before it is sent: a client that leaves cancels `send`
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             complete = response.is_complete
             if not complete:

@@ -15,7 +15,7 @@ Values = dict[str, Any]
 def read_reply(body: bytes, content_type: str, protocol: Protocol, *, complete: bool = True) -> Values | None:
     """Return the whole response in a body; None if it is not complete, or not a response.
 
-    A stream may be cut (`complete` is False) after the event that ends the response: some clients leave then.
+    An incomplete stream has the whole response if it has the event that ends the response.
     """
     try:
         if "text/event-stream" not in content_type:
@@ -24,21 +24,16 @@ def read_reply(body: bytes, content_type: str, protocol: Protocol, *, complete: 
             value = msgspec.json.decode(body)
             is_response = isinstance(value, dict) and value.get("error") is None  # Responses has the field with null
             return value if is_response else None
-        events = list(_read_events(body if complete else _drop_last_event(body)))
+        events = list(_read_events(body, complete=complete))
         return {"anthropic": _join_anthropic, "openai": _join_chat, "responses": _join_responses}[protocol](events)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         return None
 
 
-def _drop_last_event(body: bytes) -> bytes:
-    """Return a stream without the event that was cut."""
-    plain = body.replace(b"\r\n", b"\n")
-    return plain[: plain.rfind(b"\n\n") + 2] if b"\n\n" in plain else b""
-
-
-def _read_events(body: bytes) -> Iterator[Values]:
-    """Yield the data of the events of a stream."""
-    for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
+def _read_events(body: bytes, *, complete: bool) -> Iterator[Values]:
+    """Yield the data of the events of a stream. The last event of an incomplete stream may be cut: leave it out."""
+    blocks = body.replace(b"\r\n", b"\n").split(b"\n\n")
+    for block in blocks if complete else blocks[:-1]:
         lines = [line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:")]
         data = b"\n".join(lines)
         if data and data != b"[DONE]":

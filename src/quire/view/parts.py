@@ -76,16 +76,16 @@ class PreparedLines:
 
     def __init__(self) -> None:
         self.lines: dict[tuple[int, ...], PreparedLine] = {}
-        """By the limit, the number of segments, and the pages with their versions and tokens."""
+        """The key is the limit, the number of segments, and the pages with their versions and tokens."""
         self.summaries: dict[tuple[int, tuple[tuple[str, str], ...]], str] = {}
-        """By the limit, and by the names and summaries of the lines below the chapter."""
+        """The key is the limit, and the names and summaries of the lines below the chapter."""
 
     def trim(self) -> None:
-        """Drop the oldest ones above the limit."""
-        while len(self.lines) > _MOST_PREPARED:
-            del self.lines[next(iter(self.lines))]
-        while len(self.summaries) > _MOST_PREPARED:
-            del self.summaries[next(iter(self.summaries))]
+        """Keep only the newest lines and summaries, 512 of each."""
+        kept: tuple[dict[Any, Any], ...] = (self.lines, self.summaries)
+        for found in kept:
+            while len(found) > _MOST_PREPARED:
+                del found[next(iter(found))]
 
 
 class ShownPage(Struct, frozen=True):

@@ -88,7 +88,7 @@ def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], r
 
 
 def _last_lines(nodes: Sequence[Node]) -> list[tuple[str, str]]:
-    """Return the name and the summary of each line that the next fold is expected to carry with new ones."""
+    """Return the names and summaries of the newest lines that a fold will group with new lines."""
     pages = next((node.pages for node in reversed(nodes) if node.part.kind == "folded"), [])
     last = list(takewhile(lambda page: level_of(page) == 1, reversed(pages)))
     left = last[: len(last) % CARRY]
