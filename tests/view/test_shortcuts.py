@@ -43,7 +43,7 @@ def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> l
         if slow:
             patch.setattr(Renderer, "_grown_view", lambda self: None)
             patch.setattr(BudgetFitter, "start_from", lambda self, shown: None)
-            patch.setattr(ViewCache, "prepare_fold", lambda self, *rooms: None)
+            patch.setattr(ViewCache, "prepare_fold", lambda self, *values: None)
             patch.setattr(ViewCache, "node_of", lambda self, page: None)
         walk = Walk(number)
         found: list[Any] = []

@@ -7,7 +7,6 @@ Commits are safe without them: they carry the number of their turn, and the head
 
 import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -158,6 +157,8 @@ def acquire(
 
     `before` reads the head of the context. `turn_of` returns the highest turn number in that head.
     """
+    import socket  # late: most processes take no lease
+
     name = companion_of(context)
     deadline = time.monotonic() + wait
     pause, longest = _PAUSES

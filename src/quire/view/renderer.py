@@ -377,9 +377,8 @@ class Renderer:
 
     def _prepare_fold(self, cache: ViewCache, room: int, used: int) -> None:
         """Do a part of the work of the next fold, if a view of `used` tokens makes a fold likely."""
-        target = self._target(room)
-        if used > target:
-            cache.prepare_fold(self._engine.state, self._threshold(room) - target // 2, int(room * LINES_SHARE))
+        if used > self._target(room):
+            cache.prepare_fold(self._engine.state, int(room * LINES_SHARE))
 
     def _needs_fold(self, cache: ViewCache, room: int, tail: int, *, cold: bool) -> bool:
         total = cache.total_tokens() + tail

@@ -26,14 +26,15 @@ from quire.view.parts import Reply, ViewPart, total_tokens
 from quire.view.segments import MOST_WAITING, draw_segments, drawn_segments, insert_new, new_pages
 
 if TYPE_CHECKING:
+    from quire.view.fold.folding import LineWriter
     from quire.view.thinking import ThinkingChain
 
 PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
 """Added to the tokens of a view if its segments exceed the limit, so that it fits no budget."""
-_MANY_NEW = 12
-"""Lines for the next fold are written when this many elements are new."""
+_MANY_NEW = 2
+"""If all lines for the next fold are written, this many new elements are waited for."""
 
 
 class ViewCache:
@@ -50,6 +51,7 @@ class ViewCache:
         self._blocks: dict[int, ViewPart | None] = {}
         self.nodes: list[Node] = []
         self._prepared = 0
+        self._line_writer: LineWriter | None = None
         self.conversation_tokens = 0
         self.is_over_capacity = False
         """True if a segment shows more than its capacity, or too many pages wait for a layout."""
@@ -187,13 +189,16 @@ class ViewCache:
             self._draw_conversation(reader, state.version)
             self._insert_new(state, reader)
 
-    def prepare_fold(self, state: State, room: int, lines: int) -> None:
-        """Write lines for the next fold if several elements are new: see `prepare_lines`. So most turns write none."""
-        if len(self.nodes) - self._prepared >= _MANY_NEW:
-            from quire.view.fold.folding import prepare_lines  # late: many contexts never fold
+    def prepare_fold(self, state: State, lines: int) -> None:
+        """Write one line for the next fold, if some elements are new. All lines together may take `lines` tokens."""
+        if len(self.nodes) - self._prepared < _MANY_NEW:
+            return
+        if self._line_writer is None or self._line_writer.limit != lines:
+            from quire.view.fold.folding import LineWriter  # late: many contexts never fold
 
+            self._line_writer = LineWriter(self._builder, lines)
+        if not self._line_writer.write_next(state, self.nodes):
             self._prepared = len(self.nodes)
-            prepare_lines(state, self._builder, self.nodes, room, lines)
 
     def _is_new(self, key: int) -> bool:
         layout = self._layouts.get(segment_number(key))
@@ -341,7 +346,7 @@ class ViewCache:
 
     def _set_nodes(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        self._prepared = 0
+        self._prepared, self._line_writer = 0, None
         self.conversation_tokens = sum(node.part.tokens for node in nodes)
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]

@@ -219,8 +219,7 @@ class BudgetFitter:
             turns, room, excess, limit = self._measure(target)
             if excess <= 0:
                 return
-            before = self._planned()
-            if not self._fold(turns, room, excess, limit) and self._planned() == before:
+            if not self._fold(turns, room, excess, limit):
                 return  # another round would do the same
 
     def _planned(self) -> tuple[list[PageRecord | Gone], list[Counter]]:
@@ -317,14 +316,16 @@ class BudgetFitter:
         return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> bool:
-        """Plan to fold the oldest pages; return whether any page was chosen."""
-        row = self._row()
+        """Plan to fold the oldest pages; return whether this changed the plan."""
+        row, before = self._row(), self._planned()
         chosen = self._choose(row, turns, room, excess, limit)
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
         self.result += fold_pages(self.plan, row, chosen, lines)
+        if self._planned() == before:
+            return False
         self._invalidate(fixed=False)
-        return bool(chosen)
+        return True
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""

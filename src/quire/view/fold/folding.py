@@ -8,8 +8,8 @@ so that everything is only a few levels deep.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, takewhile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -39,9 +39,6 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
-_AT_ONCE = 4
-"""A turn that has written this many lines and summaries before a fold writes no further line."""
-
 Count = Callable[[str], int]
 
 
@@ -57,42 +54,88 @@ class LineBudget(NamedTuple):
     prepared: PreparedLines
 
 
-def prepare_lines(reader: Reader, builder: PartBuilder, nodes: Sequence[Node], room: int, lines: int) -> None:
-    """Write lines that the next fold is expected to need, and the summaries of chapters of eight lines.
+class RowItem(NamedTuple):
+    """A page of the conversation's first row, as it is shown now, with its tokens.
 
-    So the fold only looks them up. The fold will take the oldest exchanges, about `room` tokens. All lines together may
-    take `lines` tokens.
+    The first row are the pages directly below the root of the conversation.
     """
-    most, prepared = max_summary_tokens(lines), builder.prepared_lines
-    shown = [node for node in nodes if node.part.kind == "exchange" and len(node.pages) == 1]
-    row = [RowItem(node.pages[0], node.part.tokens, is_line=False) for node in shown]
-    run = _last_lines(nodes)
-    used = new = 0
-    for unit in _units(row, {item.page.key: place for place, item in enumerate(row)}, ()):
-        used += sum(item.tokens for item in unit)
-        if used > room or unit[-1] is row[-1] or new >= _AT_ONCE:
-            break
-        key = _line_key(reader, unit, most)
+
+    page: PageRecord
+    tokens: int
+    is_line: bool
+    leaves: Sequence[PageRecord] = ()
+    """The pages that an open folder shows in its place."""
+
+    @property
+    def is_open_folder(self) -> bool:
+        return self.page.header.folder and not self.is_line
+
+    def shows(self, key: int) -> bool:
+        """Return whether a page is shown here."""
+        return self.page.key == key or any(leaf.key == key for leaf in self.leaves)
+
+    def starts_at(self, limit: int) -> bool:
+        """Return whether an exchange is shown here that begins with message `limit` or a later one."""
+        pages = (self.page, *self.leaves)
+        return any(page.header.numbers and page.header.numbers[0] >= limit for page in pages)
+
+    def has_user_message(self) -> bool:
+        """Return whether a user message is shown here."""
+        return self.page.header.form is Form.USER or any(leaf.header.form is Form.USER for leaf in self.leaves)
+
+
+class LineWriter:
+    """Writes lines that the next fold is expected to need, and summaries of chapters, so that the fold looks them up.
+
+    Each call writes one line, so that no turn waits for many. `limit` are the tokens of all lines together.
+    """
+
+    def __init__(self, builder: PartBuilder, limit: int) -> None:
+        self.limit = limit
+        self._builder = builder
+        self._most = max_summary_tokens(limit)
+        self._place = 0
+        self._lines: list[tuple[int, str, str]] = []  # levels, names and summaries of the lines before that place
+
+    def write_next(self, reader: Reader, nodes: Sequence[Node]) -> bool:
+        """Write the line of the oldest turns that have none yet; return False if only the newest turns have none."""
+        places: dict[int, int] = {}
+        unit = next(_units(self._exchanges(nodes, places), places, ()), None)
+        if unit is None or unit[-1].page.key == next(reversed(places)):
+            return False  # further pages may join these turns
+        prepared, count = self._builder.prepared_lines, self._builder.measure
+        key = _line_key(reader, unit, self._most)
         line = prepared.lines.get(key)
         if line is None:
-            line = prepared.lines[key] = _write_line(reader, unit, most, builder.measure)
-            new += 1
-        run.append(line[:2])
-        if len(run) == CARRY:
-            below = (most, tuple(run))
-            if below not in prepared.summaries:
-                prepared.summaries[below] = summarise_chapters(run, most, builder.measure)
-                new += 1
-            run.clear()
-    prepared.trim()
+            line = prepared.lines[key] = _write_line(reader, unit, self._most, count)
+        if sum(item.tokens for item in unit) > _LINE_TOKENS:  # a smaller page joins the line before it
+            self._lines.append((1, line[0], line[1]))
+        while (group := self._full_group()) is not None:
+            summary = prepared.summaries.get((self._most, group))
+            if summary is None:
+                summary = prepared.summaries[self._most, group] = summarise_chapters(group, self._most, count)
+            self._lines[-CARRY:] = [(self._lines[-1][0] + 1, group[0][0], summary)]
+        prepared.trim()
+        self._place = places[unit[-1].page.key] + 1
+        return True
 
+    def _exchanges(self, nodes: Sequence[Node], places: dict[int, int]) -> Iterator[RowItem]:
+        """Yield the exchanges without a line, and set their places. Take in the lines before the first of them."""
+        for place in range(self._place, len(nodes)):
+            part, pages = nodes[place].part, nodes[place].pages
+            if part.kind == "exchange" and len(pages) == 1:
+                places[pages[0].key] = place
+                yield RowItem(pages[0], part.tokens, is_line=False)
+            elif part.kind == "folded" and not places:
+                self._lines += [(level_of(page), page.header.name, page.header.description) for page in pages]
+                self._place = place + 1
 
-def _last_lines(nodes: Sequence[Node]) -> list[tuple[str, str]]:
-    """Return the names and summaries of the newest lines that a fold will group with new lines."""
-    pages = next((node.pages for node in reversed(nodes) if node.part.kind == "folded"), [])
-    last = list(takewhile(lambda page: level_of(page) == 1, reversed(pages)))
-    left = last[: len(last) % CARRY]
-    return [(page.header.name, page.header.description) for page in reversed(left)]
+    def _full_group(self) -> tuple[tuple[str, str], ...] | None:
+        """Return the last eight lines if they have one level, so that a fold makes them one line; else None."""
+        last = self._lines[-CARRY:]
+        if len(last) < CARRY or any(level != last[0][0] for level, _, _ in last):
+            return None
+        return tuple((name, summary) for _, name, summary in last)
 
 
 def is_folded_line(page: PageRecord) -> bool:
@@ -264,36 +307,6 @@ def level_of(page: PageRecord) -> int:
     return max(page.header.level, 1)
 
 
-class RowItem(NamedTuple):
-    """A page of the conversation's first row, as it is shown now, with its tokens.
-
-    The first row are the pages directly below the root of the conversation.
-    """
-
-    page: PageRecord
-    tokens: int
-    is_line: bool
-    leaves: Sequence[PageRecord] = ()
-    """The pages that an open folder shows in its place."""
-
-    @property
-    def is_open_folder(self) -> bool:
-        return self.page.header.folder and not self.is_line
-
-    def shows(self, key: int) -> bool:
-        """Return whether a page is shown here."""
-        return self.page.key == key or any(leaf.key == key for leaf in self.leaves)
-
-    def starts_at(self, limit: int) -> bool:
-        """Return whether an exchange is shown here that begins with message `limit` or a later one."""
-        pages = (self.page, *self.leaves)
-        return any(page.header.numbers and page.header.numbers[0] >= limit for page in pages)
-
-    def has_user_message(self) -> bool:
-        """Return whether a user message is shown here."""
-        return self.page.header.form is Form.USER or any(leaf.header.form is Form.USER for leaf in self.leaves)
-
-
 def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
     """Return the pages that are never folded: the open exchange, the last user message, and the newest exchange.
 
@@ -403,7 +416,7 @@ def _may_fold(item: RowItem) -> bool:
     return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or item.is_open_folder
 
 
-def _units(chosen: Sequence[RowItem], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[RowItem]]:
+def _units(chosen: Iterable[RowItem], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[RowItem]]:
     """Yield the chosen pages in groups that become one line each: neighbours, whole turns, not too small, not too many.
 
     No group crosses the boundary of an open batch.
