@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quire
+from quire.search import tokenizer
 from quire.search.page_text import CLOSE, OPEN, make_snippet
 from quire.search.query import MAX_QUERY, parse_query
 from quire.search.tokenizer import MAX_TERM, PART_SEPARATOR, split_terms, stem, tokenize
@@ -76,6 +77,16 @@ def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text:
 def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
     assert len(split_terms(text)) + len(tokenize(text)[1]) <= len(text) + 2  # quadratic work would not end here
     assert len(make_snippet(text, ["zz", "数"])) < 1_000
+
+
+@given(st.text("abzABZ019 _-.\n", max_size=12) | st.text(max_size=12))
+def test_the_quick_check_finds_the_same_compound_names_as_the_pattern(text: str) -> None:
+    assert tokenizer._has_joints(text) == (tokenizer._JOINT.search(text) is not None)
+
+
+@given(st.lists(st.integers(0, MAX_TERM + 6).map("a".__mul__), max_size=8).map(" ".join))
+def test_the_quick_check_finds_the_same_long_words_as_a_split(text: str) -> None:
+    assert tokenizer._has_long_word(text) == any(len(word) > MAX_TERM for word in text.split())
 
 
 def test_what_a_query_asks_for() -> None:

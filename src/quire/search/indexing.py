@@ -35,8 +35,8 @@ from quire.storage.search_protocol import (
 
 _OMITTING = (PURGE, "cleanup")
 """The operations whose entries do not contain the earlier text of pages."""
-_BATCH = 1_024
-_BATCH_TERMS = 1 << 18
+_BATCH = 2_048
+_BATCH_TERMS = 1 << 19
 _ENTRIES = 1_024
 _AHEAD_BYTES = 8 << 20
 _CHECKED = 2
