@@ -10,7 +10,9 @@ from heapq import nsmallest
 from math import log
 from typing import NamedTuple
 
-from quire.search.query import Query
+from msgspec.structs import replace
+
+from quire.search.query import Clause, Query
 from quire.storage.base import MAX_KEY
 from quire.storage.search_protocol import (
     Amount,
@@ -315,7 +317,9 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     yield _Tier(IndexQuery(every), worth, weights.average, step)
     below = step
     if any(clause.forms for clause in query.clauses):
-        yield _with_forms(weights, query, step)
+        known = [replace(clause, forms=tuple(filter(weights.count, clause.forms))) for clause in query.clauses]
+        if any(clause.forms for clause in known):
+            yield _with_forms(weights, known, step)
         below = step / 2
     partial = _partial(weights, query)
     if partial is not None:
@@ -324,20 +328,20 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
         yield _Tier(partial, worth, weights.average, share=share, complete=False)
 
 
-def _with_forms(weights: Weights, query: Query, step: float) -> _Tier:
+def _with_forms(weights: Weights, given: Sequence[Clause], step: float) -> _Tier:
     """Return the tier of pages that have every clause or another form of it. A form counts as much as the word.
 
     The scores are from half a step to a step: behind exact matches, and before partial ones.
     """
-    clauses = sorted(query.clauses, key=lambda clause: (not clause.forms, weights.count(clause.phrase)))
+    clauses = sorted(given, key=lambda clause: (not clause.forms, weights.count(clause.phrase)))
     rarest, *others = clauses
     some = (rarest.phrase, *rarest.forms)
     every = tuple(clause.phrase for clause in others if not clause.forms)
     formed = [clause for clause in others if clause.forms]
     also = tuple(phrase for clause in formed for phrase in (clause.phrase, *clause.forms))
     wanted = IndexQuery(every, some, also)
-    group = {phrase: n for n, clause in enumerate(query.clauses) for phrase in (*clause.forms, clause.phrase)}
-    worth = [weights.of(query.clauses[group[phrase]].phrase) for phrase in wanted.phrases]
+    group = {phrase: n for n, clause in enumerate(given) for phrase in (*clause.forms, clause.phrase)}
+    worth = [weights.of(given[group[phrase]].phrase) for phrase in wanted.phrases]
     if also:  # the phrases of `some` occur twice
         worth[len(every) : len(every) + len(some)] = [0.0] * len(some)
     groups = tuple(group[phrase] for phrase in wanted.phrases)
