@@ -48,6 +48,7 @@ def side_by_side(measured: Measured, figures: Kept, life: str) -> str:
     """Return the comparison with the peers as Markdown."""
     return _SIDE_BY_SIDE.format(
         turn=tables.turn(measured),
+        slow_turn=tables.slow_turn(measured),
         resume=tables.resume(measured),
         writers=tables.writers(measured),
         search=tables.search(measured),
@@ -113,6 +114,10 @@ turns were measured, as many as the time allowed.
 
 quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows
 “synced” wait for the disk at every commit, as SQLite does by default.
+
+One turn of a hundred takes longer than these multiples. The slowest turns of quire are folds.
+
+{slow_turn}
 
 ### Resume
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from bench.peers.registry import OURS, Entry
-from bench.peers.results import Cell, Measured, case_name
+from bench.peers.results import Cell, Measured, case_name, slow_ratio
 
 _QUOTED = re.compile("“(.*)”")
 _OWN = f"{OURS},"
@@ -13,12 +13,13 @@ _OWN = f"{OURS},"
 
 
 class Measure(NamedTuple):
-    """A measured quantity: its title, whether less is better, and how to read it from a cell."""
+    """A measured quantity: its title, whether less is better, how to read it from a cell, and why quire can lose it."""
 
     work: str
     title: str
     less: bool
     value: Callable[[Cell], float | None]
+    reason: str
 
 
 class Loss(NamedTuple):
@@ -40,21 +41,77 @@ def _query(query: str, field: str) -> Callable[[Cell], float | None]:
     return lambda cell: cell["queries"].get(query, {}).get(field)
 
 
-MEASURES = (
-    Measure("turn", "time of a turn", True, _field("ratio")),
-    Measure("resume", "time of a resume", True, _field("milliseconds")),
-    Measure("resume", "memory of a resume", True, _field("megabytes")),
-    Measure("writers", "messages a second by two writers", False, _field("rate")),
-    Measure("writers", "messages refused", True, _field("errors")),
-    Measure("writers", "messages lost", True, _field("lost")),
-    Measure("search", "time to store and index", True, _field("seconds")),
-    Measure("life", "billed tokens", True, _field("billed")),
-    Measure("life", "cached share", False, _field("cached")),
-    Measure("life", "tokens that the model sees in a call", False, _field("mean")),
-    Measure("life", "lists that a provider refuses", True, _field("refused")),
-    Measure("life", "lists over the budget", True, _field("over")),
-    Measure("life", "manager's time a call", True, _field("milliseconds")),
+_TURN = (
+    "quire stores a page, a message, a journal entry for undo and the head of the context, each with a checksum, counts"
+    " the tokens exactly, and draws a view; the others store one row or one file, or keep a list in memory"
 )
+MEASURES = (
+    Measure("turn", "time of a turn", True, _field("ratio"), _TURN),
+    Measure(
+        "turn",
+        "p99 of a turn",
+        True,
+        slow_ratio,
+        "the slowest turns are folds: one commit moves about 40 pages below new chapters, so that nothing is lost and"
+        " the cached beginning of the next 60 views stays the same",
+    ),
+    Measure(
+        "resume",
+        "time of a resume",
+        True,
+        _field("milliseconds"),
+        "quire opens its tables, and reads and checks the prompt, the folded lines and the pages of the view; the floor"
+        " reads the newest rows of one table",
+    ),
+    Measure("resume", "memory of a resume", True, _field("megabytes"), "both take less than a tenth of a megabyte"),
+    Measure(
+        "writers",
+        "messages a second by two writers",
+        False,
+        _field("rate"),
+        "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
+        " segments; a message changes five pages of the file, and a row of the floor two",
+    ),
+    Measure("writers", "messages refused", True, _field("errors"), "a refused message must be sent again"),
+    Measure("writers", "messages lost", True, _field("lost"), "a lost message was acknowledged"),
+    Measure(
+        "search",
+        "time to store and index",
+        True,
+        _field("seconds"),
+        "quire stores every text in a durable commit of its own, with a journal, and splits Chinese text and compound"
+        " names into terms; the tables of FTS5 are filled in one transaction",
+    ),
+    Measure(
+        "life",
+        "billed tokens",
+        True,
+        _field("billed"),
+        "the cheaper list is shorter; what it left out is not stored, or the provider refuses it",
+    ),
+    Measure(
+        "life",
+        "cached share",
+        False,
+        _field("cached"),
+        "a list that never drops anything is cached best, and does not fit the budget",
+    ),
+    Measure(
+        "life",
+        "tokens that the model sees in a call",
+        False,
+        _field("mean"),
+        "a fold leaves 40 % of the budget, so that folds are rare and the cache stays valid",
+    ),
+    Measure("life", "lists that a provider refuses", True, _field("refused"), "a provider must accept every list"),
+    Measure("life", "lists over the budget", True, _field("over"), "every list must fit"),
+    Measure("life", "manager's time a call", True, _field("milliseconds"), f"as for the time of a turn: {_TURN}"),
+)
+_RANKING = (
+    "quire ranks by the rarity of words in the pages that the viewer may see, also finds other forms of words, reads"
+    " the pages and cuts passages from them; FTS5 returns its rows, and finds no Chinese word of two characters"
+)
+_PARTIAL = "behind the pages with all words, quire returns pages with some of them, marked with `complete=False`"
 
 
 def losses(measured: Measured) -> list[Loss]:
@@ -65,9 +122,9 @@ def losses(measured: Measured) -> list[Loss]:
 def _queries(measured: Measured) -> Iterator[Measure]:
     for case in measured.cases("search"):
         for query in (measured.get("search", OURS, case) or {}).get("queries", {}):
-            yield Measure("search", f"time to find “{query}”", True, _query(query, "milliseconds"))
-            yield Measure("search", f"right hits for “{query}”", False, _query(query, "right"))
-            yield Measure("search", f"hits that lack a word of “{query}”", True, _query(query, "others"))
+            yield Measure("search", f"time to find “{query}”", True, _query(query, "milliseconds"), _RANKING)
+            yield Measure("search", f"right hits for “{query}”", False, _query(query, "right"), "a hit was missed")
+            yield Measure("search", f"hits that lack a word of “{query}”", True, _query(query, "others"), _PARTIAL)
 
 
 def _of(measured: Measured, measure: Measure) -> Iterator[Loss]:
@@ -84,7 +141,7 @@ def _of(measured: Measured, measure: Measure) -> Iterator[Loss]:
 
 
 def as_markdown(measured: Measured) -> str:
-    """Return the losses as a Markdown table, one line per measure and peer."""
+    """Return the losses as a Markdown table, one line per measure and peer, and the reasons of the measures."""
     found = losses(measured)
     grouped: dict[tuple[str, str], list[Loss]] = {}
     for loss in found:
@@ -93,7 +150,12 @@ def as_markdown(measured: Measured) -> str:
         f"| {title} | {name} | {'; '.join(map(_format_ratio, group))} | {_beside(group)} |"
         for (title, name), group in grouped.items()
     ]
-    return "\n".join(["| measure | better row | its value, × quire | remarks |", "|---|---|---|---|", *rows])
+    reasons: dict[str, list[str]] = {}
+    for loss in found:
+        reasons.setdefault(loss.measure.reason, []).append(_QUOTED.sub("…", loss.measure.title))
+    why = [f"- **{', '.join(dict.fromkeys(titles))}**: {reason}." for reason, titles in reasons.items()]
+    head = ["| measure | better row | its value, × quire | remarks |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows, "", "Why:", "", *why])
 
 
 def _format_ratio(loss: Loss) -> str:

@@ -41,6 +41,13 @@ class Measured:
         return [entry for entry in entries if entry.name in measured and work in entry.works]
 
 
+def slow_ratio(cell: Cell) -> float | None:
+    """Return the 99th percentile of turns as a multiple of the median of the raw floor."""
+    slowest, median = cell.get("slowest"), cell.get("milliseconds")
+    ratio: float | None = slowest / median * cell["ratio"] if slowest and median else None
+    return ratio
+
+
 def case_name(case: str) -> str:
     """Return a case in words."""
     first, _, budget = case.partition("/")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bench.peers.accounting import REFUSED
 from bench.peers.corpora import CORPORA
 from bench.peers.registry import FLOOR, OURS, Entry
-from bench.peers.results import Cell, Measured, case_name
+from bench.peers.results import Cell, Measured, case_name, slow_ratio
 
 _WORDS = "bare FTS5, words"
 NONE = "–"
@@ -26,6 +26,17 @@ def _turn(measured: Measured, entry: Entry, case: str) -> str:
     if cell is None:
         return measured.error("turn", entry.name, case) or NONE
     return multiple(cell["ratio"]) + (r"\*" if cell["sampled"] else "")
+
+
+def slow_turn(measured: Measured) -> str:
+    """Return the table of slow turns: one turn of a hundred takes longer."""
+    cases = measured.cases("turn")
+
+    def row(entry: Entry) -> list[str]:
+        found = (measured.get("turn", entry.name, case) for case in cases)
+        return [NONE if cell is None else multiple(slow_ratio(cell) or 0) for cell in found]
+
+    return _table(measured, "turn", ["× the median of the raw floor, p99", *map(case_name, cases)], row)
 
 
 def resume(measured: Measured) -> str:
