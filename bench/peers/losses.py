@@ -52,7 +52,7 @@ MEASURES = (
         "p99 of a turn",
         True,
         slow_ratio,
-        "the slowest turns are folds: one commit moves about 40 pages below new chapters, so that nothing is lost and"
+        "the slowest turns are folds: one commit moves about 50 pages below new chapters, so that nothing is lost and"
         " the cached beginning of the next 60 views stays the same",
     ),
     Measure(
@@ -79,8 +79,8 @@ MEASURES = (
         "time to store and index",
         True,
         _field("seconds"),
-        "quire stores every text in a durable commit of its own, with a journal, and splits Chinese text and compound"
-        " names into terms; the tables of FTS5 are filled in one transaction",
+        "quire parses every text as a message, counts its tokens, stores a page, a message and a journal, and splits"
+        " Chinese text and compound names into terms; the tables of FTS5 have only the texts",
     ),
     Measure(
         "life",
