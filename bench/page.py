@@ -115,7 +115,8 @@ turns were measured, as many as the time allowed.
 quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows
 “synced” wait for the disk at every commit, as SQLite does by default.
 
-One turn of a hundred takes longer than these multiples. The slowest turns of quire are folds.
+One turn in a hundred takes longer than the multiples in the next table. A dash means that fewer than 100 turns were
+measured. The slowest turns of quire are folds.
 
 {slow_turn}
 

@@ -103,10 +103,10 @@ def _word(rank: int) -> str:
 
 
 def _size(ctx: Context, written: int) -> Figure:
-    """Return the bytes of the whole store for each byte of text."""
+    """Return the bytes of the whole store per byte of text."""
     tables = ("body", "page%", "journal", "search_%")
-    texts, pages, journal, index = (_bytes(ctx, table) / written for table in tables)
-    note = f"texts {texts:.2f}, headers of pages {pages:.2f}, journal {journal:.2f}, index {index:.2f}"
+    texts, headers, journal, terms = (_bytes(ctx, table) / written for table in tables)
+    note = f"texts {texts:.2f}, headers of pages {headers:.2f}, journal {journal:.2f}, index {terms:.2f}"
     return Figure("a store with journal and index, a byte of text", _bytes(ctx, "%") / written, "bytes", 1.6, note)
 
 

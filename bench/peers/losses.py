@@ -53,7 +53,7 @@ MEASURES = (
         True,
         slow_ratio,
         "the slowest turns are folds: one commit moves about 50 pages below new chapters, so that nothing is lost and"
-        " the cached beginning of the next 60 views stays the same",
+        " the cached beginning of the next views stays the same",
     ),
     Measure(
         "resume",
@@ -63,7 +63,7 @@ MEASURES = (
         "quire opens its tables, and reads and checks the prompt, the folded lines and the pages of the view; the floor"
         " reads the newest rows of one table",
     ),
-    Measure("resume", "memory of a resume", True, _field("megabytes"), "both take less than a tenth of a megabyte"),
+    Measure("resume", "memory of a resume", True, _field("megabytes"), "both take less than 0.1 MB"),
     Measure(
         "writers",
         "messages a second by two writers",
@@ -87,7 +87,7 @@ MEASURES = (
         "billed tokens",
         True,
         _field("billed"),
-        "the cheaper list is shorter; what it left out is not stored, or the provider refuses it",
+        "the cheaper list is shorter; the peer does not store what it leaves out, or a provider refuses the list",
     ),
     Measure(
         "life",
@@ -105,11 +105,11 @@ MEASURES = (
     ),
     Measure("life", "lists that a provider refuses", True, _field("refused"), "a provider must accept every list"),
     Measure("life", "lists over the budget", True, _field("over"), "every list must fit"),
-    Measure("life", "manager's time a call", True, _field("milliseconds"), f"as for the time of a turn: {_TURN}"),
+    Measure("life", "manager's time a call", True, _field("milliseconds"), _TURN),
 )
 _RANKING = (
     "quire ranks by the rarity of words in the pages that the viewer may see, also finds other forms of words, reads"
-    " the pages and cuts passages from them; FTS5 returns its rows, and finds no Chinese word of two characters"
+    " the pages and cuts passages from them; FTS5 returns its rows, and finds no Chinese word inside a longer run"
 )
 _PARTIAL = "behind the pages with all words, quire returns pages with some of them, marked with `complete=False`"
 

@@ -41,10 +41,15 @@ class Measured:
         return [entry for entry in entries if entry.name in measured and work in entry.works]
 
 
+_TURNS = 100
+"""The 99th percentile of fewer turns would be the slowest of them."""
+
+
 def slow_ratio(cell: Cell) -> float | None:
-    """Return the 99th percentile of turns as a multiple of the median of the raw floor."""
-    slowest, median = cell.get("slowest"), cell.get("milliseconds")
-    ratio: float | None = slowest / median * cell["ratio"] if slowest and median else None
+    """Return the 99th percentile of turns as a multiple of the median of the raw floor; None if there are too few."""
+    if cell.get("turns", 0) < _TURNS:
+        return None
+    ratio: float = cell["slowest"] / cell["milliseconds"] * cell["ratio"]
     return ratio
 
 

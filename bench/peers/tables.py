@@ -29,14 +29,19 @@ def _turn(measured: Measured, entry: Entry, case: str) -> str:
 
 
 def slow_turn(measured: Measured) -> str:
-    """Return the table of slow turns: one turn of a hundred takes longer."""
-    cases = measured.cases("turn")
+    """Return the table of the 99th percentile of turns, for conversations in which enough turns were measured."""
+    cases = [case for case in measured.cases("turn") if _slow(measured, OURS, case) != NONE]
 
     def row(entry: Entry) -> list[str]:
-        found = (measured.get("turn", entry.name, case) for case in cases)
-        return [NONE if cell is None else multiple(slow_ratio(cell) or 0) for cell in found]
+        return [_slow(measured, entry.name, case) for case in cases]
 
-    return _table(measured, "turn", ["× the median of the raw floor, p99", *map(case_name, cases)], row)
+    return _table(measured, "turn", ["p99, × the median of the raw floor", *map(case_name, cases)], row)
+
+
+def _slow(measured: Measured, name: str, case: str) -> str:
+    cell = measured.get("turn", name, case)
+    ratio = None if cell is None else slow_ratio(cell)
+    return NONE if ratio is None else multiple(ratio)
 
 
 def resume(measured: Measured) -> str:

@@ -18,7 +18,9 @@ import pytest
 import quire
 from quire import IrreducibleFloor, View
 from quire.providers import format_request
+from quire.view.fold import folding
 from quire.view.fold.fit_budget import BudgetFitter
+from quire.view.fold.folding import LineWriter
 from quire.view.renderer import Renderer
 from quire.view.view_cache import ViewCache
 from tests.view.states import Walk
@@ -89,6 +91,38 @@ def test_a_view_that_grew_is_drawn_by_the_shortcut(monkeypatch: pytest.MonkeyPat
     ctx.pages.create_detail_page("Note", "One line.", "text", "mem-0")
     ctx.render()
     assert updates == [1]
+
+
+@pytest.mark.parametrize("case", ["plain", "budget line", "a note in each turn"])
+def test_most_lines_are_written_before_the_fold_that_needs_them(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bool] = []
+    write_line, write = folding._write_line, LineWriter._write
+    ahead: list[bool] = []
+
+    def count_line(*args: Any) -> Any:
+        written.append(bool(ahead))
+        return write_line(*args)
+
+    def write_ahead(writer: LineWriter, *args: Any) -> bool:
+        ahead.append(True)
+        try:
+            return write(writer, *args)
+        finally:
+            ahead.clear()
+
+    monkeypatch.setattr(folding, "_write_line", count_line)
+    monkeypatch.setattr(LineWriter, "_write", write_ahead)
+    options: dict[str, Any] = {"budget_line": True} if case == "budget line" else {}
+    ctx = quire.open("memory:", budget=4_000, counter=quire.EstimateCounter())
+    for number in range(300):
+        role = "assistant" if number % 2 else "user"
+        ctx.add({"role": role, "content": f"Order {number}: move pump {number % 97} to hall HAT{number}. " * 6})
+        if case == "a note in each turn":
+            ctx.pages.create_detail_page(f"Note {number}", "One line.", "text", "mem-0")
+        ctx.render(**options)
+    inside = written.count(False)
+    assert len(written) > 40
+    assert inside <= len(written) / 5, f"{inside} of {len(written)} lines were written inside a fold"
 
 
 def calls_of(action: Callable[[], object]) -> int:

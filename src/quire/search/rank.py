@@ -319,7 +319,7 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
     if any(clause.forms for clause in query.clauses):
         known = [replace(clause, forms=tuple(filter(weights.count, clause.forms))) for clause in query.clauses]
         if any(clause.forms for clause in known):
-            yield _with_forms(weights, known, step)
+            yield _with_forms(weights, known, step, _most_with_forms(weights, query))
         below = step / 2
     partial = _partial(weights, query)
     if partial is not None:
@@ -328,10 +328,16 @@ def _tiers(weights: Weights, query: Query) -> Iterator[_Tier]:
         yield _Tier(partial, worth, weights.average, share=share, complete=False)
 
 
-def _with_forms(weights: Weights, given: Sequence[Clause], step: float) -> _Tier:
+def _most_with_forms(weights: Weights, query: Query) -> float:
+    """Return a score that no page can reach with the clauses and all their forms."""
+    return max_score([weights.of(clause.phrase) * (1 + len(clause.forms)) for clause in query.clauses])
+
+
+def _with_forms(weights: Weights, given: Sequence[Clause], step: float, most: float) -> _Tier:
     """Return the tier of pages that have every clause or another form of it. A form counts as much as the word.
 
-    The scores are from half a step to a step: behind exact matches, and before partial ones.
+    The scores are from half a step to a step: behind exact matches, and before partial ones. `most` is the most that
+    the words of a page can score.
     """
     clauses = sorted(given, key=lambda clause: (not clause.forms, weights.count(clause.phrase)))
     rarest, *others = clauses
@@ -345,7 +351,6 @@ def _with_forms(weights: Weights, given: Sequence[Clause], step: float) -> _Tier
     if also:  # the phrases of `some` occur twice
         worth[len(every) : len(every) + len(some)] = [0.0] * len(some)
     groups = tuple(group[phrase] for phrase in wanted.phrases)
-    most = max_score(worth)
     return _Tier(wanted, worth, weights.average, most, share=step / (2 * most) if most else 1.0, groups=groups)
 
 

@@ -168,7 +168,7 @@ def _terms(text: str, *, joined: bool) -> list[str]:
 
 
 def _has_joints(text: str) -> bool:
-    """Return whether a text has a boundary of a compound name: as `_JOINT`, in a sixth of the time."""
+    """Return whether `_JOINT` matches in a text. For ASCII, this takes a sixth of the time."""
     if not text.isascii():
         return _JOINT.search(text) is not None
     kinds = text.translate(_KINDS)
@@ -178,7 +178,7 @@ def _has_joints(text: str) -> bool:
 
 
 def _has_long_word(text: str) -> bool:
-    """Return whether a text has more than `MAX_TERM` characters without a blank between them."""
+    """Return whether a text has more than `MAX_TERM` characters without a blank. Only blanks separate its words."""
     start, last = 0, len(text) - MAX_TERM
     while start < last:
         blank = text.rfind(" ", start, start + MAX_TERM + 1)

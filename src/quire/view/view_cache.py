@@ -33,8 +33,6 @@ PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
 """Added to the tokens of a view if its segments exceed the limit, so that it fits no budget."""
-_MANY_NEW = 2
-"""If all lines for the next fold are written, this many new elements are waited for."""
 
 
 class ViewCache:
@@ -50,7 +48,6 @@ class ViewCache:
         self.segments: list[ViewPart] = []
         self._blocks: dict[int, ViewPart | None] = {}
         self.nodes: list[Node] = []
-        self._prepared = 0
         self._line_writer: LineWriter | None = None
         self.conversation_tokens = 0
         self.is_over_capacity = False
@@ -191,14 +188,11 @@ class ViewCache:
 
     def prepare_fold(self, state: State, lines: int) -> None:
         """Write one line for the next fold, if some elements are new. All lines together may take `lines` tokens."""
-        if len(self.nodes) - self._prepared < _MANY_NEW:
-            return
         if self._line_writer is None or self._line_writer.limit != lines:
             from quire.view.fold.folding import LineWriter  # late: many contexts never fold
 
             self._line_writer = LineWriter(self._builder, lines)
-        if not self._line_writer.write_next(state, self.nodes):
-            self._prepared = len(self.nodes)
+        self._line_writer.write_next(state, self.nodes)
 
     def _is_new(self, key: int) -> bool:
         layout = self._layouts.get(segment_number(key))
@@ -346,7 +340,7 @@ class ViewCache:
 
     def _set_nodes(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        self._prepared, self._line_writer = 0, None
+        self._line_writer = None
         self.conversation_tokens = sum(node.part.tokens for node in nodes)
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]

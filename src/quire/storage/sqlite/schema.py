@@ -46,7 +46,7 @@ _LAYOUT_FAMILIES: tuple[Family, ...] = ("layout", "sheet")
 
 SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
         body, name, description, parts, content = '', contentless_delete = 1, tokenize = 'ascii');
-    INSERT INTO search (search, rank) VALUES ('automerge', 16), ('crisismerge', 32), ('hashsize', 8388608);
+    INSERT INTO search (search, rank) VALUES ('automerge', 16), ('crisismerge', 32);
     CREATE TABLE search_state (
         id INTEGER PRIMARY KEY,
         version INTEGER NOT NULL,
@@ -55,8 +55,7 @@ SEARCH: Final = """CREATE VIRTUAL TABLE search USING fts5 (
         serial INTEGER NOT NULL);
     CREATE TABLE search_size (id INTEGER PRIMARY KEY, sizes BLOB NOT NULL);"""
 """The search index. It is derived from the pages, so a damaged one is created again. The body is the first field, which
-is the cheapest one. FTS5 merges segments late: with thousands of new pages, early merging takes a fifth more time. It
-collects up to 8 MB of new terms in memory: one segment for a batch of pages takes half the time of several."""
+is the cheapest one. FTS5 merges segments late: with thousands of new pages, early merging takes a fifth more time."""
 
 MIGRATIONS: tuple[str, ...] = (
     # 1: the first schema. Add later steps at the end and never edit one: their number is the schema version.

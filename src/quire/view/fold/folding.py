@@ -39,6 +39,9 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
+_MANY_NEW = 2
+"""After all lines are written, the writer waits for this many new elements."""
+
 Count = Callable[[str], int]
 
 
@@ -87,25 +90,57 @@ class RowItem(NamedTuple):
 class LineWriter:
     """Writes lines that the next fold is expected to need, and summaries of chapters, so that the fold looks them up.
 
-    Each call writes one line, so that no turn waits for many. `limit` are the tokens of all lines together.
+    A call writes at most one new line, so that no turn waits for many. All lines together may take `limit` tokens.
     """
 
     def __init__(self, builder: PartBuilder, limit: int) -> None:
         self.limit = limit
         self._builder = builder
         self._most = max_summary_tokens(limit)
-        self._place = 0
+        self._place = 0  # of the first element without a line
         self._lines: list[tuple[int, str, str]] = []  # levels, names and summaries of the lines before that place
+        self._seen = 0  # elements in the last call that found nothing to write
 
-    def write_next(self, reader: Reader, nodes: Sequence[Node]) -> bool:
-        """Write the line of the oldest turns that have none yet; return False if only the newest turns have none."""
-        places: dict[int, int] = {}
-        unit = next(_units(self._exchanges(nodes, places), places, ()), None)
-        if unit is None or unit[-1].page.key == next(reversed(places)):
-            return False  # further pages may join these turns
+    def write_next(self, reader: Reader, nodes: Sequence[Node]) -> None:
+        """Write the line of the oldest turns that have none. The newest turns get none: more pages may join them."""
+        if len(nodes) - self._seen < _MANY_NEW:
+            return
+        while unit := self._next_unit(nodes):
+            if self._write(reader, unit):
+                return
+        self._seen = len(nodes)
+
+    def _next_unit(self, nodes: Sequence[Node]) -> list[RowItem]:
+        """Return the next pages that become one line; an empty list if more pages may join them."""
+        places: dict[int, int] = {}  # of the elements
+        rows: dict[int, int] = {}  # of the pages, with a gap where a fold finds something else between them
+        unit = next(_units(self._exchanges(nodes, places, rows), rows, ()), [])
+        if not unit or unit[-1].page.key == next(reversed(places)):
+            return []
+        self._place = places[unit[-1].page.key] + 1
+        return unit
+
+    def _exchanges(self, nodes: Sequence[Node], places: dict[int, int], rows: dict[int, int]) -> Iterator[RowItem]:
+        """Yield the exchanges without a line, and set their places. Also add the lines before them to `_lines`."""
+        gap = 0
+        for place in range(self._place, len(nodes)):
+            part, pages = nodes[place].part, nodes[place].pages
+            if part.kind == "exchange" and len(pages) == 1 and not pages[0].header.pinned:
+                places[pages[0].key] = place
+                rows[pages[0].key] = len(rows) + gap
+                yield RowItem(pages[0], part.tokens, is_line=False)
+            elif part.kind in ("exchange", "folded"):
+                gap += 1
+                if not places:
+                    self._place = place + 1
+                    self._lines += [(_carried_level(page), page.header.name, page.header.description) for page in pages]
+
+    def _write(self, reader: Reader, unit: Sequence[RowItem]) -> bool:
+        """Write the line of some pages, and summaries of chapters that it completes; return whether it is new."""
         prepared, count = self._builder.prepared_lines, self._builder.measure
         key = _line_key(reader, unit, self._most)
         line = prepared.lines.get(key)
+        is_new = line is None
         if line is None:
             line = prepared.lines[key] = _write_line(reader, unit, self._most, count)
         if sum(item.tokens for item in unit) > _LINE_TOKENS:  # a smaller page joins the line before it
@@ -116,24 +151,12 @@ class LineWriter:
                 summary = prepared.summaries[self._most, group] = summarise_chapters(group, self._most, count)
             self._lines[-CARRY:] = [(self._lines[-1][0] + 1, group[0][0], summary)]
         prepared.trim()
-        self._place = places[unit[-1].page.key] + 1
-        return True
-
-    def _exchanges(self, nodes: Sequence[Node], places: dict[int, int]) -> Iterator[RowItem]:
-        """Yield the exchanges without a line, and set their places. Take in the lines before the first of them."""
-        for place in range(self._place, len(nodes)):
-            part, pages = nodes[place].part, nodes[place].pages
-            if part.kind == "exchange" and len(pages) == 1:
-                places[pages[0].key] = place
-                yield RowItem(pages[0], part.tokens, is_line=False)
-            elif part.kind == "folded" and not places:
-                self._lines += [(level_of(page), page.header.name, page.header.description) for page in pages]
-                self._place = place + 1
+        return is_new
 
     def _full_group(self) -> tuple[tuple[str, str], ...] | None:
         """Return the last eight lines if they have one level, so that a fold makes them one line; else None."""
         last = self._lines[-CARRY:]
-        if len(last) < CARRY or any(level != last[0][0] for level, _, _ in last):
+        if len(last) < CARRY or any(not level or level != last[0][0] for level, _, _ in last):
             return None
         return tuple((name, summary) for _, name, summary in last)
 
@@ -208,7 +231,7 @@ def join_line(
 def carry_lines(plan: Plan, first_row: Sequence[PageRecord], lines: LineBudget, limit: int) -> list[PageRecord]:
     """Return the first row with every eight neighbouring lines of one level below a chapter of the next level."""
     row = list(first_row)
-    levels = [level_of(page) if is_folded_line(page) else 0 for page in row]
+    levels = list(map(_carried_level, row))
     level = 1
     while max(levels, default=0) >= level:
         if levels.count(level) < CARRY:
@@ -226,7 +249,7 @@ def carry_lines(plan: Plan, first_row: Sequence[PageRecord], lines: LineBudget, 
                     done[-CARRY:] = [gathered]
                 same = 0
         row = done
-        levels = [level_of(page) if is_folded_line(page) else 0 for page in row]
+        levels = list(map(_carried_level, row))
         level += 1
     return row
 
@@ -300,6 +323,11 @@ def _group(plan: Plan, children: Sequence[PageRecord], count: Count) -> list[Pag
     names = " · ".join(page.header.name for page in pages[1:])[:MAX_DESCRIPTION]
     group = make_chapter(plan, pages, pages[0].header.name, names, level=level, count=count, before=sys.maxsize)
     return list(children) if group is None else [*children[:start], group, *children[start + len(pages) :]]
+
+
+def _carried_level(page: PageRecord) -> int:
+    """Return the level of a line that a fold made; 0 for other pages, which are not carried."""
+    return level_of(page) if is_folded_line(page) else 0
 
 
 def level_of(page: PageRecord) -> int:
