@@ -112,11 +112,11 @@ turns were measured, as many as the time allowed.
 
 {turn}
 
-quire and the raw floor let SQLite decide when to sync the disk; this survives a crash of the process. The rows
-“synced” wait for the disk at every commit, as SQLite does by default.
+quire and the raw floor let SQLite decide when to sync the disk: a commit survives a crash of the process, but perhaps
+not a power failure. The rows “synced” wait for the disk at every commit, as SQLite does by default.
 
-One turn in a hundred takes longer than the multiples in the next table. A dash means that fewer than 100 turns were
-measured. The slowest turns of quire are folds.
+The next table has the second-slowest of 200 turns. A dash means that fewer than 100 turns were measured. The slowest
+turns of quire are folds.
 
 {slow_turn}
 
@@ -140,7 +140,7 @@ every acknowledged message is stored.
 
 100,000 short texts, half English, half Chinese. Times are multiples of bare FTS5 tables of words. In brackets: how
 many of the first ten hits contain all words, the number of texts with all words (at most ten), and the hits with only
-some of the words.
+some of the words. A table that finds nothing answers at once, so multiples of its time are large.
 
 {search}
 

@@ -70,7 +70,7 @@ MEASURES = (
         False,
         _field("rate"),
         "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
-        " segments; a message changes five pages of the file, and a row of the floor two",
+        " segments; a message changes five database pages, and a row of the floor two",
     ),
     Measure("writers", "messages refused", True, _field("errors"), "a refused message must be sent again"),
     Measure("writers", "messages lost", True, _field("lost"), "a lost message was acknowledged"),
@@ -109,7 +109,7 @@ MEASURES = (
 )
 _RANKING = (
     "quire ranks by the rarity of words in the pages that the viewer may see, also finds other forms of words, reads"
-    " the pages and cuts passages from them; FTS5 returns its rows, and finds no Chinese word inside a longer run"
+    " the pages and cuts passages from them; the others return rows, and where they find nothing, they have nothing to rank"
 )
 _PARTIAL = "behind the pages with all words, quire returns pages with some of them, marked with `complete=False`"
 

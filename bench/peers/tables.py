@@ -173,7 +173,8 @@ def _rows(measured: Measured, work: str, row: Callable[[Entry], list[str]], case
         reasons = {measured.error(work, entry.name, case) for case in ([case] if case else measured.cases(work))} - {
             None
         }
-        if reasons and set(told) == {NONE}:
+        is_missing = not any(measured.get(work, entry.name, one) for one in measured.cases(work))
+        if reasons and set(told) == {NONE} and (is_missing or case):
             told[0] = f"not measured: {reasons.pop()}"
         memory = " (in memory)" if work in ("turn", "life") and not entry.durable else ""
         yield [name + memory, *told]
