@@ -72,8 +72,8 @@ MEASURES = (
         "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
         " segments; a message changes five database pages, and a row of the floor two",
     ),
-    Measure("writers", "messages refused", True, _field("errors"), "a refused message must be sent again"),
-    Measure("writers", "messages lost", True, _field("lost"), "a lost message was acknowledged"),
+    Measure("writers", "messages refused", True, _field("errors"), "quire gave up waiting for the lock of another writer"),
+    Measure("writers", "messages lost", True, _field("lost"), "this would be a defect"),
     Measure(
         "search",
         "time to store and index",
@@ -103,13 +103,13 @@ MEASURES = (
         _field("mean"),
         "a fold leaves 40 % of the budget, so that folds are rare and the cache stays valid",
     ),
-    Measure("life", "lists that a provider refuses", True, _field("refused"), "a provider must accept every list"),
-    Measure("life", "lists over the budget", True, _field("over"), "every list must fit"),
+    Measure("life", "lists that a provider refuses", True, _field("refused"), "this would be a defect"),
+    Measure("life", "lists over the budget", True, _field("over"), "this would be a defect"),
     Measure("life", "manager's time a call", True, _field("milliseconds"), _TURN),
 )
 _RANKING = (
     "quire ranks by the rarity of words in the pages that the viewer may see, also finds other forms of words, reads"
-    " the pages and cuts passages from them; the others return rows, and where they find nothing, they have nothing to rank"
+    " the pages and cuts passages from them; the others return rows, and have nothing to rank where they find nothing"
 )
 _PARTIAL = "behind the pages with all words, quire returns pages with some of them, marked with `complete=False`"
 
