@@ -109,7 +109,7 @@ MEASURES = (
 )
 _RANKING = (
     "quire ranks by the rarity of words in the pages that the viewer may see, also finds other forms of words, reads"
-    " the pages and cuts passages from them; the others return rows, and have nothing to rank where they find nothing"
+    " the pages and cuts passages from them; the others return rows, and answer at once where they find nothing"
 )
 _PARTIAL = "behind the pages with all words, quire returns pages with some of them, marked with `complete=False`"
 
