@@ -72,7 +72,9 @@ MEASURES = (
         "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
         " segments; a message changes five database pages, and a row of the floor two",
     ),
-    Measure("writers", "messages refused", True, _field("errors"), "quire gave up waiting for the lock of another writer"),
+    Measure(
+        "writers", "messages refused", True, _field("errors"), "quire gave up waiting for the lock of another writer"
+    ),
     Measure("writers", "messages lost", True, _field("lost"), "this would be a defect"),
     Measure(
         "search",
