@@ -33,6 +33,8 @@ PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
 """Added to the tokens of a view if its segments exceed the limit, so that it fits no budget."""
+_MANY_NEW = 2
+"""After all lines for the next fold are written, the cache waits for this many new elements."""
 
 
 class ViewCache:
@@ -49,6 +51,7 @@ class ViewCache:
         self._blocks: dict[int, ViewPart | None] = {}
         self.nodes: list[Node] = []
         self._line_writer: LineWriter | None = None
+        self._awaited = 0  # elements at which the next line is written
         self.conversation_tokens = 0
         self.is_over_capacity = False
         """True if a segment shows more than its capacity, or too many pages wait for a layout."""
@@ -188,11 +191,14 @@ class ViewCache:
 
     def prepare_fold(self, state: State, lines: int) -> None:
         """Write one line for the next fold, if some elements are new. All lines together may take `lines` tokens."""
+        if len(self.nodes) < self._awaited:
+            return
         if self._line_writer is None or self._line_writer.limit != lines:
             from quire.view.fold.folding import LineWriter  # late: many contexts never fold
 
             self._line_writer = LineWriter(self._builder, lines)
-        self._line_writer.write_next(state, self.nodes)
+        if not self._line_writer.write_next(state, self.nodes):
+            self._awaited = len(self.nodes) + _MANY_NEW
 
     def _is_new(self, key: int) -> bool:
         layout = self._layouts.get(segment_number(key))
@@ -340,7 +346,7 @@ class ViewCache:
 
     def _set_nodes(self, nodes: list[Node]) -> None:
         self.nodes = nodes
-        self._line_writer = None
+        self._line_writer, self._awaited = None, 0
         self.conversation_tokens = sum(node.part.tokens for node in nodes)
         self._places = {page.key: place for place, node in enumerate(nodes) for page in node.pages}
         self._preludes = [place for place, node in enumerate(nodes) if node.part.kind in PRELUDE_KINDS]

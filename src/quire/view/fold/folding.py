@@ -39,9 +39,6 @@ _UNIT_TOKENS = 160
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
 
-_MANY_NEW = 2
-"""After all lines are written, the writer waits for this many new elements."""
-
 Count = Callable[[str], int]
 
 
@@ -99,16 +96,16 @@ class LineWriter:
         self._most = max_summary_tokens(limit)
         self._place = 0  # of the first element without a line
         self._lines: list[tuple[int, str, str]] = []  # levels, names and summaries of the lines before that place
-        self._seen = 0  # elements in the last call that found nothing to write
 
-    def write_next(self, reader: Reader, nodes: Sequence[Node]) -> None:
-        """Write the line of the oldest turns that have none. The newest turns get none: more pages may join them."""
-        if len(nodes) - self._seen < _MANY_NEW:
-            return
+    def write_next(self, reader: Reader, nodes: Sequence[Node]) -> bool:
+        """Write the line of the oldest turns that have none; return False if only the newest turns have none.
+
+        More pages may join the newest turns.
+        """
         while unit := self._next_unit(nodes):
             if self._write(reader, unit):
-                return
-        self._seen = len(nodes)
+                return True
+        return False
 
     def _next_unit(self, nodes: Sequence[Node]) -> list[RowItem]:
         """Return the next pages that become one line; an empty list if more pages may join them."""
