@@ -215,7 +215,7 @@ UNREADABLE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("item", UNREADABLE, ids=lambda item: repr(item)[:50])
+@pytest.mark.parametrize("item", UNREADABLE, ids=lambda item: repr(item)[:38])  # no address: each process has others
 def test_what_cannot_be_read_is_kept_as_text(item: Any) -> None:
     ctx, report = imported(USER, item, REPLY)
     assert (report.marked, kinds(report)) == ((1,), ["unreadable"])

@@ -132,6 +132,7 @@ def test_a_damaged_context_does_not_stop_the_stream_of_the_others(tmp_path: Path
         seen = _read_newest(library, None)
         for name in ("damaged", "sound"):
             library.open(name).user("hello")
+            list(library.storage.scan(name, "page"))  # applies the commit log
         with sqlite3.connect(tmp_path / "agents.db") as connection:
             connection.execute("UPDATE context SET head = x'00' WHERE name = 'damaged'")
         heard = _changes_since(library, seen, _read_newest(library, None))

@@ -33,7 +33,8 @@ def fork(storage: SQLiteStorage, source: str, target: str, *writes: Put | Delete
 
 
 def rows(storage: SQLiteStorage) -> dict[str, int]:
-    """Return the number of rows of each table that has rows."""
+    """Return the number of rows of each table that has rows, after the commit log is applied."""
+    storage._log.settle_own()
     names = storage._db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         " AND name NOT IN ('search_config', 'search_data')"  # never empty, with any content of the index

@@ -88,9 +88,9 @@ def test_ctrl_c_leaves_no_transaction_in_a_store(tmp_path: Path) -> None:
     storage = SQLiteStorage(tmp_path / "agents.db")
     ctx = quire.open(storage, "agent")
     ctx.user("before")
-    storage._write = interrupt_after(storage._write, ["BEGIN IMMEDIATE"])
+    storage._tables.execute = interrupt_after(storage._tables.execute, ["BEGIN IMMEDIATE"])
     with pytest.raises(KeyboardInterrupt):
-        ctx.user("interrupted")
+        ctx.user("interrupted " * 2_000)  # a large commit does not go to the commit log
     ctx.user("after")
     with quire.open(tmp_path / "agents.db", "agent") as other:  # the file is not locked
         other.user("from another handle")

@@ -570,6 +570,7 @@ def test_a_damaged_context_does_not_prevent_the_purge_of_another(tmp_path: Path)
     talk = shelf.open()
     index = note(talk)
     new_talk(shelf.storage, "other").user("hello")
+    shelf.storage._log.settle_own()  # type: ignore[attr-defined]
     shelf.storage._db.execute("UPDATE context SET head = x'00' WHERE name = 'other'")  # type: ignore[attr-defined]
     done = talk.pages.purge(index)
     assert not done.scrubbed

@@ -72,7 +72,7 @@ class Record(Struct, frozen=True, gc=False):
     order: bytes = b""
 
 
-class Put(Struct, frozen=True, gc=False):
+class Put(Struct, frozen=True, gc=False, array_like=True, tag=1):
     """Write a whole record, new or existing.
 
     `is_new` is a hint: the writer believes that no record has this key. If one exists, the backend still replaces it.
@@ -86,7 +86,7 @@ class Put(Struct, frozen=True, gc=False):
     is_new: bool = False
 
 
-class Patch(Struct, frozen=True, gc=False):
+class Patch(Struct, frozen=True, gc=False, array_like=True, tag=2):
     """Give an existing record a new value; its group and order stay. A missing record is ignored."""
 
     family: Family
@@ -94,7 +94,7 @@ class Patch(Struct, frozen=True, gc=False):
     value: bytes
 
 
-class Delete(Struct, frozen=True, gc=False):
+class Delete(Struct, frozen=True, gc=False, array_like=True, tag=3):
     """Remove a record. A missing record is ignored."""
 
     family: Family

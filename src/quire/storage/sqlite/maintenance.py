@@ -154,7 +154,7 @@ def _find_orphans(db: apsw.Connection, repair: bool) -> Iterator[Symptom]:
     for family in FAMILIES:
         owners = named | read if family in IMMUTABLE else named
         orphans.append((family, set(context_numbers(db, family)) - owners, KEY_BITS))
-    others = (*(f"gone_{family}" for family in sorted(IMMUTABLE)), "search_size")
+    others = (*(f"gone_{family}" for family in sorted(IMMUTABLE)), "search_size", "commit_log")
     orphans += [(table, set(context_numbers(db, table)) - named, KEY_BITS) for table in others]
     for table, numbers, bits in orphans:
         if not numbers:

@@ -77,6 +77,12 @@ MIGRATIONS: tuple[str, ...] = (
     + SEARCH,
     # 2: the layout of segments in a view
     "".join(map(_table, _LAYOUT_FAMILIES)),
+    # 3: commits that are not in the other tables yet; the row id is the number of the context and the version
+    """CREATE TABLE commit_log (
+        id INTEGER PRIMARY KEY,
+        head BLOB NOT NULL,
+        writes BLOB NOT NULL,
+        checksum INTEGER NOT NULL);""",
 )
 
 PUT: dict[Family, str] = {
@@ -131,10 +137,16 @@ SWEEP: dict[Family, str] = {
     for family in IMMUTABLE
 }
 
-HEAD_AND_BEYOND: Final = f"""SELECT id, version, head, EXISTS (SELECT 1 FROM journal WHERE
+_LAST_LOGGED: Final = f"""(SELECT max(id) FROM commit_log
+    WHERE id BETWEEN (context.id << {KEY_BITS}) AND ((context.id << {KEY_BITS}) | {MAX_KEY}))"""
+_NEWEST: Final = f"context LEFT JOIN commit_log AS logged ON logged.id = {_LAST_LOGGED} WHERE name = ?"
+_NEWEST_HEAD: Final = f"context.id, coalesce(logged.id & {MAX_KEY}, version), coalesce(logged.head, context.head)"
+HEAD: Final = f"SELECT {_NEWEST_HEAD} FROM {_NEWEST}"
+"""Selects the number of a context, its version and its head. The newest one can be in the commit log."""
+HEAD_AND_BEYOND: Final = f"""SELECT {_NEWEST_HEAD}, EXISTS (SELECT 1 FROM journal WHERE
         journal.id > ((context.id << {KEY_BITS}) | version) AND journal.id <= ((context.id << {KEY_BITS}) | {MAX_KEY}))
-    FROM context WHERE name = ?"""
-"""Selects the head of a context, and whether its journal has entries beyond it."""
+    FROM {_NEWEST}"""
+"""Selects the same, and whether the journal has entries beyond the version in the table `context`."""
 MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
 MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"
 

@@ -1,7 +1,8 @@
 """The SQLite backend, the default: one file in WAL mode, many contexts, one table per family.
 
 Numbers of dropped contexts are never used again, so a stale handle only gets `Conflict`. A fork copies pages and shares
-immutable records (see `sqlite.forks`).
+immutable records (see `sqlite.forks`). Small commits wait in a log until they are applied to the tables (see
+`sqlite.commit_log`).
 """
 
 import os
@@ -16,63 +17,50 @@ import apsw
 
 from quire.errors import Conflict, Corrupt, InvalidValue, NewerFormat, StorageFailure
 from quire.storage.base import (
-    GROUPED,
     IMMUTABLE,
-    KEY_BITS,
     MAX_KEY,
     Commit,
     Durability,
     Family,
     Head,
-    Patch,
     Prefetch,
-    Put,
     Record,
     Symptom,
     check_context_name,
     check_durability,
     check_families,
     conflict,
-    sum_orders,
 )
 from quire.storage.paths import check_path
+from quire.storage.sqlite.commit_log import CommitLog
 from quire.storage.sqlite.forks import ForkSharing
 from quire.storage.sqlite.schema import (
     APPLICATION_ID,
-    COLUMNS,
     COPY,
-    DELETE,
-    GET,
-    GROUP_BITS,
+    HEAD,
     HEAD_AND_BEYOND,
     MAX_CONTEXT,
     MIGRATIONS,
     MOVE,
     MOVE_UNSEEN,
-    PATCH,
-    PUT,
-    WITHIN,
-    Row,
     StorageLock,
     head_of,
     name_of,
-    record_of,
     roll_back,
     transaction,
 )
+from quire.storage.sqlite.tables import Tables
 
 if TYPE_CHECKING:
+    from quire.storage.overlay import OverlayStorage
     from quire.storage.sqlite.search import FtsCheck, FtsIndex, FtsIndexes
 
 _CHUNK = 256
-_CHUNK_BYTES = 1 << 20
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
 _MIN_LOG_PAGES = 500  # 4 MB
 _COMMITS_BETWEEN = 64
 """The number of commits after which the length of the log is adjusted to the length of the file."""
 _MAX_LOG_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
-# The group names its context. The id is compared too: in a damaged store, a row can have the group of another context.
-_IN_GROUP = f"grp = ? AND id >> {KEY_BITS} = ?"
 
 
 class SQLiteStorage:
@@ -109,7 +97,8 @@ class SQLiteStorage:
         limit = int(busy_seconds * 1_000)
         self._db = _connect(self.path, read_only=read_only, busy_milliseconds=limit)
         self._sharing = ForkSharing(self._db)
-        self._write = self._db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
+        self._tables = Tables(self._db, self._lock, self._sharing, self._number)
+        self._log = CommitLog(self._db, self._tables, self._sharing, writes=not read_only)
         try:
             self._prepare(busy_seconds, read_only)
         except BaseException:
@@ -119,7 +108,7 @@ class SQLiteStorage:
     def head(self, context: str) -> Head | None:
         check_context_name(context)
         with self._lock:
-            row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).get
+            row = self._db.execute(HEAD, (context,)).get
             if row is None:
                 self._numbers.pop(context, None)
                 return None
@@ -146,82 +135,52 @@ class SQLiteStorage:
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._lock:
             number = self._numbers.get(context) or self._number(context)
-            if family in IMMUTABLE:
-                owner = self._sharing.owner(number, family, key)
-                row = self._db.execute(GET[family], (owner << KEY_BITS | key, number << KEY_BITS)).get
-            else:
-                row = self._db.execute(GET[family], (number << KEY_BITS | key,)).get if number else None
-        return record_of(family, (key, *row)) if row else None
+            if self._log.has_all(number):
+                return self._log.get(number, family, key)
+            return self._reader(context, number).get(context, family, key)
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        sql = f"{WITHIN[family]} ORDER BY id {'DESC' if reverse else 'ASC'} LIMIT {_CHUNK}"
-        start, stop = max(start, 0), min(stop, MAX_KEY)
         with self._lock:
-            number = self._number(context)
-            spans = self._sharing.spans(number, family, start, stop) if number else []
-        reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
-        for owner, first, last in reversed(spans) if reverse else spans:
-            base, more = owner << KEY_BITS, True
-            while more and first <= last:
-                with self._lock:
-                    rows, more = _take(self._db.execute(sql, (base | first, base | last, *reader)))
-                yield from (record_of(family, row) for row in rows)
-                if more:
-                    reached = rows[-1][0] & MAX_KEY
-                    first, last = (first, reached - 1) if reverse else (reached + 1, last)
+            reader = self._reader(context, self._number(context))
+        return reader.scan(context, family, start, stop, reverse=reverse)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
-        order, beyond = ("DESC", "<") if reverse else ("ASC", ">")
-        sql = f"SELECT {COLUMNS[family]} FROM {family} WHERE {_IN_GROUP}"
-        ordered = f" ORDER BY ord {order}, id {order} LIMIT ?"
-        limit = 64 if after is None and not reverse else 2  # such a caller usually needs one neighbour
-        while True:
-            with self._lock:
-                number = self._number(context)
-                if not number:
-                    return
-                values: list[int | bytes] = [number << GROUP_BITS | group, number]
-                where = ""
-                if after is not None:
-                    where = f" AND (ord, id) {beyond} (?, ?)"
-                    values += [after[0], number << KEY_BITS | after[1]]
-                rows: list[Row] = self._db.execute(sql + where + ordered, [*values, limit]).fetchall()
-            yield from (record_of(family, row) for row in rows)
-            if len(rows) < limit:
-                return
-            limit = min(max(limit * 32, 64), _CHUNK)
-            after = (rows[-1][3], rows[-1][0] & MAX_KEY)
+        with self._lock:
+            reader = self._reader(context, self._number(context))
+        return reader.members(context, family, group, after=after, reverse=reverse)
 
     def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
-            number = self._number(context)
-            sql = f"SELECT ord FROM {family} WHERE {_IN_GROUP}"
-            rows = self._db.execute(sql, (number << GROUP_BITS | group, number))
-            return sum_orders(row[0] for row in rows)
+            return self._reader(context, self._number(context)).sum_members(context, family, group)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_families(commit.writes)
         with self._lock.held:
             try:
-                if commit.expect:
-                    self._sharing.lineage(self._numbers.get(context, 0))  # in the transaction it would not be cached
+                number = self._numbers.get(context, 0)
                 self._commits += 1
                 if not self._commits % _COMMITS_BETWEEN:
                     self._bound_log()
-                self._write("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
+                if self._log.append(number, commit):
+                    return
+                if commit.expect:
+                    self._sharing.lineage(number)  # in the transaction it would not be cached
+                execute = self._tables.execute
+                execute("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
                 number = self._move_head(context, commit)
                 self._apply(number, commit)
-                self._write("COMMIT")
+                execute("COMMIT")
             except BaseException as error:
                 roll_back(self._db)
                 self._lock.check(error)
                 raise
+            self._log.committed(number, commit)
+            self._numbers[context] = number
             if not commit.expect:
-                self._numbers[context] = number
                 self._sharing.add_origin(number)
 
     def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
@@ -229,7 +188,8 @@ class SQLiteStorage:
         check_context_name(target)
         check_families(commit.writes)
         with self._lock, transaction(self._db):
-            row = self._db.execute("SELECT id, version, head FROM context WHERE name = ?", (context,)).fetchone()
+            self._log.apply(self._number(context))
+            row = self._db.execute(HEAD, (context,)).fetchone()
             if row is None or not commit.follows(head_of(context, row[1], row[2])):
                 raise self._conflict(context, commit.expect)
             source, number = row[0], self._new_head(target, commit)
@@ -239,6 +199,7 @@ class SQLiteStorage:
             ends = {family: self._sharing.end_of(source, family) for family in IMMUTABLE}
             self._sharing.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
             self._apply(number, commit)
+        self._log.forget(source)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         while True:
@@ -300,14 +261,19 @@ class SQLiteStorage:
         from quire.storage.sqlite.maintenance import scrub_file
 
         with self._lock:
+            with transaction(self._db):
+                self._log.apply_all()
             scrub_file(self._db, self._sharing, self._indexes)
 
     @contextmanager
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
         """Return a block in which the file is read as it is now. The write-ahead log grows meanwhile."""
+        with self._lock:
+            self._log.settle(self._number(context))
         snapshot = SQLiteStorage(self.path, read_only=self._read_only)
         try:
             with snapshot._lock:
+                snapshot._log.writes = False
                 snapshot._db.execute("BEGIN")
                 snapshot.head(context)  # the first read fixes the moment
             yield snapshot
@@ -316,49 +282,38 @@ class SQLiteStorage:
 
     def close(self) -> None:
         with self._lock:
+            self._log.settle_own()
             self._db.close()
 
     def _drop(self, context: str) -> None:
         with transaction(self._db):
             number = self._db.execute("DELETE FROM context WHERE name = ? RETURNING id", (context,)).get
             if number:
+                self._log.clear(number)
                 self._sharing.clear(number)
                 self._indexes.clear(number)
+
+    def _reader(self, context: str, number: int) -> "Tables | OverlayStorage":
+        """Return a reader that shows the newest commits. The caller holds the lock."""
+        return self._tables if self._log.settle(number) else self._log.overlay(context, number)
 
     def _move_head(self, context: str, commit: Commit) -> int:
         """Set the version of a context if it is the expected one; return the number of the context."""
         if commit.expect == 0:
             return self._new_head(context, commit)
         number = self._numbers.get(context) or self._number(context)
+        self._log.apply(number)
         if commit.seen:
-            self._write(MOVE, (commit.version, commit.head, number, commit.expect, commit.seen))
+            self._tables.execute(MOVE, (commit.version, commit.head, number, commit.expect, commit.seen))
         else:
-            self._write(MOVE_UNSEEN, (commit.version, commit.head, number, commit.expect))
+            self._tables.execute(MOVE_UNSEEN, (commit.version, commit.head, number, commit.expect))
         if self._db.changes() != 1:
             raise self._conflict(context, commit.expect)
         return number
 
     def _apply(self, number: int, commit: Commit) -> None:
         """Apply the writes of a commit in the open transaction."""
-        execute = self._write
-        base, is_fork = number << KEY_BITS, bool(commit.expect and self._sharing.lineage(number))
-        for write in commit.writes:
-            family, row = write.family, base | write.key
-            if isinstance(write, Put):
-                if family in GROUPED:
-                    group = None if write.group is None else number << GROUP_BITS | write.group
-                    execute(PUT[family], (row, group, write.order, write.value))
-                    continue
-                if is_fork and family in IMMUTABLE:
-                    self._sharing.check_own(number, family, write.key)
-                execute(PUT[family], (row, write.value))
-            elif isinstance(write, Patch):
-                owner = self._sharing.patched(number, family, write.key) if family in IMMUTABLE else number
-                execute(PATCH[family], (write.value, owner << KEY_BITS | write.key))
-            elif family in IMMUTABLE:
-                self._sharing.delete(number, family, write.key)
-            else:
-                execute(DELETE[family], (row,))
+        self._tables.apply(number, commit.writes, is_fork=bool(commit.expect and self._sharing.lineage(number)))
 
     def _new_head(self, context: str, commit: Commit) -> int:
         check_context_name(context)
@@ -375,8 +330,8 @@ class SQLiteStorage:
         return number
 
     def _conflict(self, context: str, expect: int) -> Conflict:
-        row = self._db.execute("SELECT version, head FROM context WHERE name = ?", (context,)).get
-        return conflict(context, head_of(context, *row) if row else None, expect)
+        row = self._db.execute(HEAD, (context,)).get
+        return conflict(context, head_of(context, *row[1:]) if row else None, expect)
 
     def _number(self, context: str) -> int:
         """Return the number of a context, or 0 if it does not exist."""
@@ -391,7 +346,7 @@ class SQLiteStorage:
 
     def _prepare(self, busy_seconds: float, read_only: bool) -> None:
         """Prepare the connection, after a check that the file is empty or made by quire."""
-        self._db.set_busy_timeout(int(busy_seconds * 1_000))
+        self._db.set_busy_handler(_waiter(busy_seconds))
         with self._db:  # one transaction: another process may be creating the tables
             version = self._schema()
         if read_only:
@@ -447,6 +402,28 @@ class SQLiteStorage:
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
+_SPINS = 30
+"""How often a connection tries again at once: a small commit holds the lock for some microseconds."""
+
+
+def _waiter(seconds: float) -> Callable[[int], bool]:
+    """Return a handler that waits for the lock of the file up to this time. Its pauses begin short, unlike SQLite's."""
+    begin = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal begin
+        if tries == 0:
+            begin = monotonic()
+        if tries < _SPINS:
+            sleep(0)
+            return True
+        left = begin + seconds - monotonic()
+        sleep(max(0.0, min(left, 0.00005 * 1.3 ** min(tries - _SPINS, 16))))
+        return left > 0
+
+    return wait
+
+
 def _connect(path: Path, *, read_only: bool, busy_milliseconds: int = 5_000) -> apsw.Connection:
     return read_only_connection(path, busy_milliseconds) if read_only else apsw.Connection(str(path))
 
@@ -487,16 +464,3 @@ def _cannot_open(path: Path, error: apsw.Error) -> StorageFailure:
     except OSError as found:
         reason = str(found)
     return StorageFailure(f"Cannot open {str(path)!r}: {reason}")
-
-
-def _take(cursor: apsw.Cursor) -> tuple[list[Row], bool]:
-    """Return rows of a cursor up to about a megabyte, and whether there may be more."""
-    rows: list[Row] = []
-    size = 0
-    for row in cursor:
-        rows.append(row)
-        size += len(row[1]) if type(row[1]) is bytes else 0  # it may be damaged
-        if size > _CHUNK_BYTES:
-            cursor.close(True)
-            return rows, True
-    return rows, len(rows) == _CHUNK
