@@ -6,6 +6,7 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -199,3 +200,14 @@ def test_a_process_that_counts_much_loads_the_tokenizer(tmp_path: Path, monkeypa
     texts = [f"HAT{number} flxy" for number in range(5)]
     assert [count(text) for text in texts] == [exact(text) for text in texts]
     assert calls == texts[:3]
+
+
+def test_special_tokens_are_counted_as_plain_text() -> None:
+    specials = []
+    for number in range(O200K_TOKENS, TOKENIZER.vocab_size):
+        with suppress(ValueError):  # not every number has a token
+            specials.append(TOKENIZER.decode_with_special([number]))
+    assert "<|endoftext|>" in specials
+    for special in specials:
+        text = f"a {special}\n{special}"
+        assert tokens.VocabularyCounter().count(text) == exact(text) > len(TOKENIZER.encode(text))

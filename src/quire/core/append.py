@@ -92,7 +92,7 @@ def append_message(engine: Engine, actor: str, operation: str, message: Message,
         or message.origin == "responses"
         or message.at is not None
         or state.waiting_exchange() is not None
-        or any(is_spelled(call.name) for call in message.tool_calls)
+        or (message.tool_calls and any(is_spelled(call.name) for call in message.tool_calls))
         or (end := find_end(engine, actor, page_key(conversation, 0))) is None
     ):
         return None

@@ -159,22 +159,31 @@ def _load_splintr(vocabulary: str) -> Callable[[str], int]:
     stamp = _stamp(splintr)
     table = read_table(TABLE_PATH, stamp)
     left = _FIRST_BYTES
-    encode: Callable[[str], list[int]] | None = None
+    count_exactly: Callable[[str], int] | None = None
 
     def count(text: str) -> int:
-        nonlocal encode, left, table
-        if encode is not None:
-            return len(encode(text))
+        nonlocal count_exactly, left, table
+        if count_exactly is not None:
+            return count_exactly(text)
         if table is not None and len(text) <= left and (tokens := table.count(text)) is not None:
             left -= len(text.encode())
             return tokens
         tokenizer = splintr.Tokenizer.from_pretrained(vocabulary)
         if table is None and not sys.dont_write_bytecode:
             atexit.register(write_table, TABLE_PATH, stamp, tokenizer)
-        encode, table = tokenizer.encode_ordinary, None
-        return len(tokenizer.encode_ordinary(text))
+        count_exactly, table = _tokenizer_count(tokenizer), None
+        return count_exactly(text)
 
     return count
+
+
+def _tokenizer_count(tokenizer: Any) -> Callable[[str], int]:
+    """Return the function that counts with a tokenizer of o200k_base. A special token in a text is plain text.
+
+    `encode_flat` is a third faster, but it reads special tokens. All of them begin with "<|".
+    """
+    encode, pack = tokenizer.encode_ordinary, tokenizer.encode_flat
+    return lambda text: len(encode(text)) if "<|" in text else len(pack(text)) // 4  # four bytes for each token
 
 
 def _load_tiktoken(vocabulary: str) -> Callable[[str], int]:

@@ -47,6 +47,7 @@ VECTOR: Final = "vector"
 LAYOUT: Final = "layout"
 SHEET: Final = "sheet"
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
+_KNOWN_FAMILIES: Final = frozenset(FAMILIES)
 IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
 """Families of records that are written once, under growing keys. A fork may share them instead of copying them."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
@@ -371,7 +372,7 @@ def fork_by_copy(storage: Storage, context: str, target: str, commit: Commit, be
 def check_families(writes: Sequence[Write]) -> None:
     """Raise `InvalidValue` if a write is to an unknown family."""
     for write in writes:
-        if write.family not in FAMILIES:
+        if write.family not in _KNOWN_FAMILIES:
             raise InvalidValue(f"Family {short_repr(write.family)} is not one of {', '.join(FAMILIES)}.")
 
 

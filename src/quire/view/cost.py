@@ -115,10 +115,16 @@ def last_reply_at(state: State) -> int:
     return 0
 
 
-def folder_changes(reader: Reader, before: Sequence[ViewPart], now: Sequence[ViewPart]) -> dict[int, str]:
-    """Return a sentence for every page that left a view because a folder was opened or closed."""
-    current, changes = _by_page(now), {}
-    for shown in (shown for part in before for shown in part.pages):
+def folder_changes(reader: Reader, before: Sequence[ViewPart], now: Sequence[ViewPart], same: int) -> dict[int, str]:
+    """Return a sentence for every page that left a view because a folder was opened or closed.
+
+    The first `same` parts of both views are the same.
+    """
+    changes: dict[int, str] = {}
+    kept = {shown.key for part in now[same:] for shown in part.pages}
+    left = [shown for part in before[same:] for shown in part.pages if shown.key not in kept]
+    current = _by_page(now) if left else {}
+    for shown in left:
         page = reader.page(shown.key) if shown.key not in current else None
         if not isinstance(page, PageRecord) or page.header.lifecycle is not Lifecycle.ACTIVE:
             continue

@@ -40,7 +40,7 @@ from quire.view.parts import (
 from quire.view.preamble import PREAMBLE, SHORT, SMALL_BUDGET, context_key, counted_texts, fill_preamble
 from quire.view.tail import Tail, TailPiece, closed_windows, new_parts
 from quire.view.view import View
-from quire.view.view_cache import ViewCache, sent_before, shared_tokens
+from quire.view.view_cache import ViewCache, sent_before, shared_parts
 
 if TYPE_CHECKING:
     from quire.view.fold.fit_budget import BudgetFitter
@@ -193,7 +193,8 @@ class Renderer:
     ) -> View:
         """Return the view of these parts, with `tokens` before its tail. A view that a reply may answer is kept."""
         before, state = sent_before(self._previous, self._tail, parts), self._engine.state
-        shared = shared_tokens(before, parts, tokens)
+        same = shared_parts(before, parts)
+        shared = tokens - total_tokens(parts[same:])
         is_broken = shared < self._stable_tokens and folded is None
         view = View(
             parts,
@@ -204,7 +205,7 @@ class Renderer:
             seq=state.version,
             previous=before,
             tail=tail,
-            changes=folder_changes(state, before, parts) if is_broken else None,
+            changes=folder_changes(state, before, parts, same) if is_broken else None,
             request=request,
             form=self._form if request is not None else None,
         )

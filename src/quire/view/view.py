@@ -22,7 +22,7 @@ from quire.view.parts import (
     tokens_by_kind,
     total_tokens,
 )
-from quire.view.view_cache import sent_before, shared_tokens
+from quire.view.view_cache import sent_before, shared_parts
 
 _MAX_MARKS = 4
 """The most cache marks that Anthropic accepts."""
@@ -158,7 +158,7 @@ class View:
             stable,
             budget=self.budget,
             tokens=tokens,
-            shared_prefix=shared_tokens(before, stable, tokens),
+            shared_prefix=total_tokens(stable[: shared_parts(before, stable)]),
             fold=self.fold,
             seq=self.seq,
             previous=before,

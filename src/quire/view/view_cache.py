@@ -448,15 +448,15 @@ def last_fold(reader: Reader) -> int:
 def sent_before(before: Sequence[ViewPart], tail: Sequence[ViewPart], now: Sequence[ViewPart]) -> Sequence[ViewPart]:
     """Return the parts of the view before, with its tail if `now` has the tail in the same place."""
     stays = now[len(before) : len(before) + len(tail)] if tail else ()
-    if len(stays) == len(tail) and all(map(ViewPart.has_same_text, tail, stays)):
-        return [*before, *tail] if tail else before
+    if tail and len(stays) == len(tail) and all(map(ViewPart.has_same_text, tail, stays)):
+        return [*before, *tail]
     return before
 
 
-def shared_tokens(before: Sequence[ViewPart], now: Sequence[ViewPart], tokens: int) -> int:
-    """Return the tokens of the longest common prefix of two views. `tokens` is the total of the later one."""
+def shared_parts(before: Sequence[ViewPart], now: Sequence[ViewPart]) -> int:
+    """Return the number of parts of the longest common prefix of two views."""
     shortest = min(len(before), len(now))
     same = next(compress(count(), map(is_not, before, now)), shortest)
     while same < shortest and before[same].has_same_text(now[same]):
         same += 1  # the part was drawn again with the same text
-    return tokens - total_tokens(now[same:])
+    return same

@@ -45,7 +45,9 @@ _MOST: Final = 16
 _MOST_CONTEXTS: Final = 64
 """The number of contexts in the log that one connection keeps in memory."""
 _MAX_BYTES: Final = 8_192
-"""The most bytes of a commit in the log. A larger commit fills pages of its own, so the log would not save any."""
+_MAX_MEAN: Final = 512
+"""The most bytes of a commit in the log, and the mean of each write in a larger one, such as a fold. Larger texts fill
+pages of their own, so the log would not save any."""
 _APPEND: Final = """INSERT INTO commit_log (id, head, writes, checksum)
     SELECT ?, ?, ?, ? FROM context WHERE id = ? AND version = ? AND head = ?"""
 """Appends a commit if the tables are at a version. The row id is unique, so no other writer has committed after it."""
@@ -108,10 +110,13 @@ class CommitLog:
             self.settle_own()
         elif pending is not None and pending.count >= _MOST:
             return False
-        if self._sharing.lineage(number) or any(map(_is_erasure, commit.writes)):
+        if self._sharing.lineage(number):
             return False
+        for write in commit.writes:
+            if type(write) is not Put and write.family in IMMUTABLE:  # it erases a text
+                return False
         writes = _encode(commit.writes)
-        if len(writes) > _MAX_BYTES:
+        if len(writes) > max(_MAX_BYTES, _MAX_MEAN * len(commit.writes)):
             return False
         row = number << KEY_BITS | commit.version
         base = own if pending is None else pending.base
@@ -244,9 +249,5 @@ class CommitLog:
         return commits
 
 
-def _is_erasure(write: Write) -> bool:
-    return write.family in IMMUTABLE and type(write) is not Put
-
-
 def _checksum(row: int, head: bytes, writes: bytes) -> int:
-    return crc32(writes, crc32(head, crc32(row.to_bytes(8))))
+    return crc32(writes, crc32(head, (row ^ row >> KEY_BITS) & 0xFFFFFFFF))
