@@ -110,11 +110,8 @@ class CommitLog:
             self.settle_own()
         elif pending is not None and pending.count >= _MOST:
             return False
-        if self._sharing.lineage(number):
+        if self._sharing.lineage(number) or _erases(commit.writes):
             return False
-        for write in commit.writes:
-            if type(write) is not Put and write.family in IMMUTABLE:  # it erases a text
-                return False
         writes = _encode(commit.writes)
         if len(writes) > max(_MAX_BYTES, _MAX_MEAN * len(commit.writes)):
             return False
@@ -247,6 +244,14 @@ class CommitLog:
                     continue
             raise Corrupt(f"The commit log of context {name!r} is damaged at version {version}.")
         return commits
+
+
+def _erases(writes: Iterable[Write]) -> bool:
+    """Return whether some writes remove or replace a text."""
+    for write in writes:  # noqa: SIM110 - a generator takes longer
+        if type(write) is not Put and write.family in IMMUTABLE:
+            return True
+    return False
 
 
 def _checksum(row: int, head: bytes, writes: bytes) -> int:
