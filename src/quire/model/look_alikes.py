@@ -161,6 +161,7 @@ class Disguise:
         self.sure_digits = [digit for digit in self._number if digit not in _DIGITS_LIKE_LETTERS]
         """Digits of the number at the end of the words. An ASCII text without one of them does not have the words."""
         self._words = words
+        self._plain_number = self._number.encode().translate(_ASCII)
 
     @cached_property
     def near(self) -> re.Pattern[str]:
@@ -181,6 +182,11 @@ class Disguise:
         """Finds the words in plain letters."""
         pieces = [re.escape(plain_letters(word)) for word in _WORDS.findall(self._words)]
         return re.compile(_BETWEEN.join(pieces) if pieces and all(pieces) else re.escape(self._words))
+
+    def is_in_ascii(self, text: str) -> bool:
+        """Return whether the words occur in an ASCII text. Most texts need no pattern, which takes long to compile."""
+        plain = text.encode().translate(_ASCII, _ASCII_UNSEEN)
+        return self._plain_number in plain and self._plain.search(plain.decode()) is not None
 
     def is_in(self, text: str) -> bool:
         """Return whether the words occur in a text."""

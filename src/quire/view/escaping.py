@@ -128,14 +128,15 @@ class Escaping:
 
     def has_key(self, text: str) -> bool:
         """Return whether the key may occur in a text, in any form that a reader takes for it."""
+        may_have_number = True
         for digit in self.sure_digits:
             if digit not in text:
+                may_have_number = False
                 break
-        else:
-            if self._key.near.search(text):
-                return self._key.is_in(text)
         if text.isascii():
-            return False
+            return may_have_number and self._key.is_in_ascii(text)
+        if may_have_number and self._key.near.search(text):
+            return self._key.is_in(text)
         data = text.encode("utf-8", "surrogatepass")
         for first in set(data.translate(None, NO_DIGITS)):
             if OTHER_DIGITS[first].search(data):
