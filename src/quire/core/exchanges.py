@@ -54,23 +54,27 @@ def exchange_header(
 ) -> Header:
     """Return the header of a new exchange with one message."""
     calls = message.tool_calls
-    return Header(
-        folder=False,
-        name=name or exchange_name(message),
-        description="",
-        author=author,
-        created=moment,
-        age=0,
-        born=seq,
-        seq=seq,
-        tokens=tokens,
-        messages=1,
-        lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
-        pinned=pinned,
-        numbers=(number,),
-        pending=tuple(call.id for call in calls) if calls else (),
-        form=FORMS[message.role],
-        mark=mark,
+    return Header(  # positional: by name it takes several times as long
+        False,
+        name or exchange_name(message),
+        "",
+        author,
+        moment,
+        0,
+        seq,
+        seq,
+        0,
+        tokens,
+        0,
+        1,
+        Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
+        Visibility.EXPANDED,
+        pinned,
+        b"",
+        (number,),
+        tuple([call.id for call in calls]) if calls else (),
+        FORMS[message.role],
+        mark,
     )
 
 

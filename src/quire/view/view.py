@@ -64,7 +64,7 @@ class View:
         self.parts = (*parts, *tail)
         self._form = form or OpenAIForm()
         self.tail = tuple(tail)
-        self.tokens = (total_tokens(parts) if tokens is None else tokens) + total_tokens(tail)
+        self.tokens = total_tokens(self.parts) if tokens is None else tokens + (total_tokens(tail) if tail else 0)
         self.budget = budget
         self.shared_prefix = shared_prefix
         self.fold = fold

@@ -367,9 +367,10 @@ class ViewCache:
             return page.is_root
         if place is not None:
             return self._replace(reader, page, place, committed)
-        if self._last is not None and slot_of(page) <= self._last:
+        slot = slot_of(page)
+        if self._last is not None and slot <= self._last:
             return False
-        self._last = slot_of(page)
+        self._last = slot
         part = self._builder.build_leaf(reader, page, committed)
         if part is not None:
             if part.reply is not None:
@@ -456,6 +457,8 @@ def sent_before(before: Sequence[ViewPart], tail: Sequence[ViewPart], now: Seque
 def shared_parts(before: Sequence[ViewPart], now: Sequence[ViewPart]) -> int:
     """Return the number of parts of the longest common prefix of two views."""
     shortest = min(len(before), len(now))
+    if before[:shortest] == now[:shortest]:  # the usual case: the same parts, and new ones
+        return shortest
     same = next(compress(count(), map(is_not, before, now)), shortest)
     while same < shortest and before[same].has_same_text(now[same]):
         same += 1  # the part was drawn again with the same text

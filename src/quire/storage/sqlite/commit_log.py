@@ -8,7 +8,7 @@ the log. Every other operation first applies the log of its context to the table
 end of the connection. A connection that cannot write, or that reads a snapshot, shows the log on top of the tables.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final, cast
 from zlib import crc32
@@ -67,23 +67,29 @@ class _Pending:
     def __init__(self, base: Head) -> None:
         self.base = base
         """The head of the context in the tables."""
-        self.count = 0
         self.last = base
-        self.writes: dict[tuple[Family, int], Write] = {}
-        """The last write of each record. A patch of a record that another write made is part of that write."""
+        self.commits: list[Sequence[Write]] = []
+        self._merged = 0
+        self._writes: dict[tuple[Family, int], Write] = {}
 
-    def add(self, head: Head, writes: Iterable[Write]) -> None:
-        for write in writes:
-            place = write.family, write.key
-            if isinstance(write, Patch):
-                old = self.writes.get(place)
-                if isinstance(old, Delete):
-                    continue
-                if isinstance(old, Put):
-                    write = replace(old, value=write.value)
-            self.writes[place] = write
+    def add(self, head: Head, writes: Sequence[Write]) -> None:
         self.last = head
-        self.count += 1
+        self.commits.append(writes)
+
+    def writes(self) -> Mapping[tuple[Family, int], Write]:
+        """Return the last write of each record. A patch of a record that another write made is part of that write."""
+        for writes in self.commits[self._merged :]:
+            for write in writes:
+                place = write.family, write.key
+                if isinstance(write, Patch):
+                    old = self._writes.get(place)
+                    if isinstance(old, Delete):
+                        continue
+                    if isinstance(old, Put):
+                        write = replace(old, value=write.value)
+                self._writes[place] = write
+        self._merged = len(self.commits)
+        return self._writes
 
 
 class CommitLog:
@@ -104,11 +110,11 @@ class CommitLog:
     def append(self, number: int, commit: Commit) -> bool:
         """Store a commit as one row, as a transaction of its own. Return False if it must go to the tables."""
         own, pending = self._own.get(number), self._pending.get(number)
-        if own is None or not commit.follows(own) or not 0 < own.version == commit.version - 1:
+        if own is None or not 0 < own.version == commit.version - 1 or not commit.follows(own):
             return False
         if pending is None and len(self._pending) >= _MOST_CONTEXTS:
             self.settle_own()
-        elif pending is not None and pending.count >= _MOST:
+        elif pending is not None and len(pending.commits) >= _MOST:
             return False
         if self._sharing.lineage(number) or _erases(commit.writes):
             return False
@@ -146,7 +152,7 @@ class CommitLog:
 
     def get(self, number: int, family: Family, key: int) -> Record | None:
         """Return a record of a context for which `has_all` is true."""
-        write = self._pending[number].writes.get((family, key))
+        write = self._pending[number].writes().get((family, key))
         match write:
             case None:
                 return self._tables.read(number, family, key)
@@ -197,7 +203,7 @@ class CommitLog:
             pending = _Pending(Head(0, b""))  # its base is not needed
             for head, writes in self._read(number):
                 pending.add(head, writes)
-        self._tables.apply(number, pending.writes.values(), is_fork=bool(self._sharing.lineage(number)))
+        self._tables.apply(number, pending.writes().values(), is_fork=bool(self._sharing.lineage(number)))
         self._tables.execute(_MOVE, (pending.last.version, pending.last.value, number))
         self.clear(number)
 
