@@ -28,7 +28,7 @@ from quire.storage.base import (
     snapshot_of,
 )
 from quire.storage.sqlite.commit_log import _MOST, _MOST_CONTEXTS
-from quire.testing.case import contents, grouped, pages, write
+from quire.testing.case import contents, grouped, keys_of, pages, write
 
 SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().getrandbits(32))
 
@@ -264,6 +264,16 @@ def test_damage_is_named_and_nothing_is_overwritten(
             with pytest.raises(Corrupt, match=message):
                 commit(found, "c", 4, *pages([9]))
     assert count(copy) == before
+
+
+def test_an_older_quire_that_has_the_file_open_cannot_commit(storage: SQLiteStorage, path: Path) -> None:
+    for version in (1, 2):
+        commit(storage, "c", version, *pages([version + 1]))
+    update = "UPDATE context SET version = 3 WHERE name = 'c'"
+    with closing(apsw.Connection(str(path))) as older, pytest.raises(apsw.ConstraintError, match="open the file again"):
+        older.execute(update)
+    write(storage, "c", *pages([9]))
+    assert keys_of(storage.scan("c", PAGE)) == [1, 2, 3, 9]
 
 
 def test_rows_of_no_context_are_found_and_removed(storage: SQLiteStorage, path: Path) -> None:

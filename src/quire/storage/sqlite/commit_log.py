@@ -204,8 +204,8 @@ class CommitLog:
             for head, writes in self._read(number):
                 pending.add(head, writes)
         self._tables.apply(number, pending.writes().values(), is_fork=bool(self._sharing.lineage(number)))
-        self._tables.execute(_MOVE, (pending.last.version, pending.last.value, number))
         self.clear(number)
+        self._tables.execute(_MOVE, (pending.last.version, pending.last.value, number))
 
     def clear(self, number: int) -> None:
         """Remove the log of a context, in the open transaction."""

@@ -77,12 +77,19 @@ MIGRATIONS: tuple[str, ...] = (
     + SEARCH,
     # 2: the layout of segments in a view
     "".join(map(_table, _LAYOUT_FAMILIES)),
-    # 3: commits that are not in the other tables yet; the row id is the number of the context and the version
-    """CREATE TABLE commit_log (
+    # 3: commits that are not in the other tables yet; the row id is the number of the context and the version. The
+    # trigger stops an older quire that has the file open: it does not know this table, so it would overwrite commits.
+    f"""CREATE TABLE commit_log (
         id INTEGER PRIMARY KEY,
         head BLOB NOT NULL,
         writes BLOB NOT NULL,
-        checksum INTEGER NOT NULL);""",
+        checksum INTEGER NOT NULL);
+    CREATE TRIGGER commit_log_first BEFORE UPDATE ON context
+    WHEN EXISTS (SELECT 1 FROM commit_log
+        WHERE id BETWEEN (old.id << {KEY_BITS}) AND ((old.id << {KEY_BITS}) | {MAX_KEY}))
+    BEGIN
+        SELECT raise(ABORT, 'a newer quire has commits in commit_log: open the file again');
+    END;""",
 )
 
 PUT: dict[Family, str] = {

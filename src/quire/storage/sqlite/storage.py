@@ -353,7 +353,7 @@ class SQLiteStorage:
             if not version:
                 raise StorageFailure(f"{str(self.path)!r} is empty. Open it for writing to create its tables.")
             for step in MIGRATIONS[version:]:  # the tables that it lacks are empty
-                self._db.execute(step.replace("CREATE TABLE", "CREATE TEMP TABLE"))
+                self._db.execute(step.replace("CREATE T", "CREATE TEMP T"))  # tables and triggers
             return
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
