@@ -33,7 +33,7 @@ PRELUDE_KINDS = ("window", "recalled", "budget")
 """The kinds of parts of a tail. In the conversation they are preludes."""
 _EXCEEDING = 1 << 40
 """Added to the tokens of a view if its segments exceed the limit, so that it fits no budget."""
-_MANY_NEW = 4
+_MANY_NEW = 8
 """After all lines for the next fold are written, the cache waits for this many new elements."""
 
 

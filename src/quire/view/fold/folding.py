@@ -38,6 +38,8 @@ _UNIT_TOKENS = 160
 """Smaller turns are folded together: a line for each would cost more than it saves."""
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
+_LINES_AT_ONCE = 2
+"""The most lines that are written for the next fold in one turn."""
 
 Count = Callable[[str], int]
 
@@ -87,7 +89,8 @@ class RowItem(NamedTuple):
 class LineWriter:
     """Writes lines that the next fold is expected to need, and summaries of chapters, so that the fold looks them up.
 
-    A call writes at most one new line, so that no turn waits for many. All lines together may take `limit` tokens.
+    A call writes at most two new lines, so that no turn waits for many, and most turns wait for none. All lines
+    together may take `limit` tokens.
     """
 
     def __init__(self, builder: PartBuilder, limit: int) -> None:
@@ -98,12 +101,14 @@ class LineWriter:
         self._lines: list[tuple[int, str, str]] = []  # levels, names and summaries of the lines before that place
 
     def write_next(self, reader: Reader, nodes: Sequence[Node]) -> bool:
-        """Write the line of the oldest turns that have none; return False if only the newest turns have none.
+        """Write the lines of the oldest turns that have none; return False if only the newest turns have none.
 
         More pages may join the newest turns.
         """
+        written = 0
         while unit := self._next_unit(nodes):
-            if self._write(reader, unit):
+            written += self._write(reader, unit)
+            if written == _LINES_AT_ONCE:
                 return True
         return False
 
