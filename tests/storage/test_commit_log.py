@@ -1,11 +1,14 @@
 """The commit log of the SQLite backend: commits that wait there are seen, kept, applied, and checked."""
 
+import gc
 import os
 import random
 import shutil
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import apsw
@@ -22,12 +25,13 @@ from quire.storage.base import (
     Commit,
     Delete,
     Family,
+    Head,
     Patch,
     Put,
     Write,
     snapshot_of,
 )
-from quire.storage.sqlite.commit_log import _MOST, _MOST_CONTEXTS
+from quire.storage.sqlite.commit_log import _MOST, _MOST_CONTEXTS, _Log
 from quire.testing.case import contents, grouped, keys_of, pages, write
 
 SEED = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().getrandbits(32))
@@ -94,18 +98,79 @@ def test_the_log_is_empty_after_the_storage_is_closed(path: Path) -> None:
                 commit(storage, name, version, *pages([version]))
         assert count(path) == 4
         before = contents(storage, "one"), contents(storage, "two")
+        commit(storage, "two", 3, *pages([3]))
+        storage.drop("one")
+    storage.close()  # again
     assert count(path) == 0
     with closing(SQLiteStorage(path)) as storage:
-        assert (contents(storage, "one"), contents(storage, "two")) == before
+        assert keys_of(storage.scan("two", PAGE)) == [*keys_of(before[1][1][PAGE]), 3]
 
 
-def test_the_log_keeps_a_limited_number_of_contexts_in_memory(path: Path) -> None:
+def test_a_locked_file_is_closed_with_its_log(path: Path) -> None:
+    storage = SQLiteStorage(path, busy_seconds=20)
+    expected = MemoryStorage()
+    for name in ("one", "two"):
+        for version in range(3):
+            for each in (storage, expected):
+                commit(each, name, version, *pages([version]))
+    begin = monotonic()
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        storage.close()
+        storage.close()
+    assert monotonic() - begin < 10  # much less than the time for which a commit waits
+    assert count(path) == 4
     with closing(SQLiteStorage(path)) as storage:
-        for number in range(_MOST_CONTEXTS + 5):
+        assert storage.head("one") == expected.head("one")
+        assert count(path) == 4
+        assert contents(storage, "one") == contents(expected, "one")
+        assert count(path) == 2
+        assert contents(storage, "two") == contents(expected, "two")
+        assert count(path) == 0
+
+
+def test_a_connection_keeps_the_logs_of_the_latest_contexts(path: Path) -> None:
+    last = _MOST_CONTEXTS + 5
+    with closing(SQLiteStorage(path)) as storage:
+        for number in range(last + 1):
             commit(storage, f"c{number}", 0, *pages([1]))
             commit(storage, f"c{number}", 1, *pages([2]))
-        assert count(path) == 5
-        assert contents(storage, "c0")[0] == contents(storage, "c68")[0]
+        assert (len(storage._log._logs), count(path)) == (_MOST_CONTEXTS, last + 1)
+        commit(storage, "c0", 2, *pages([3]))  # applies its log
+        commit(storage, f"c{last}", 2, *pages([3]))
+        assert count(path) == last + 1
+        assert contents(storage, "c0")[1] == contents(storage, f"c{last}")[1]
+        for number in range(last + 1):
+            storage.drop(f"c{number}")
+        assert (len(storage._log._logs), count(path)) == (0, 0)
+
+
+def test_the_caller_may_change_its_list_of_writes_afterwards(storage: SQLiteStorage) -> None:
+    writes = pages([2])
+    storage.commit("c", Commit(1, 2, b"2", writes))
+    writes.clear()
+    assert keys_of(storage.scan("c", PAGE)) == [1, 2]
+
+
+def test_many_small_writes_go_into_the_log_up_to_a_size(storage: SQLiteStorage, path: Path) -> None:
+    commit(storage, "c", 1, *[Put(NOTE, key, bytes(400)) for key in range(100)])
+    assert count(path) == 1
+    commit(storage, "c", 2, *[Put(NOTE, key, bytes(400)) for key in range(200)])
+    assert count(path) == 0
+    assert len(list(storage.scan("c", NOTE))) == 200
+
+
+def test_a_storage_that_is_not_closed_is_freed_without_the_garbage_collector(path: Path) -> None:
+    gc.disable()
+    try:
+        storage = SQLiteStorage(path)
+        commit(storage, "c", 0, *pages([1]))
+        commit(storage, "c", 1, *pages([2]))
+        freed = weakref.ref(storage)
+        del storage
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_single_record_is_read_from_the_log(storage: SQLiteStorage, path: Path) -> None:
@@ -154,7 +219,7 @@ def test_a_snapshot_shows_the_log_as_it_was(storage: SQLiteStorage, path: Path) 
     with snapshot_of(storage, "c") as first:
         commit(storage, "c", 2, *pages([3], group=4))
         with closing(SQLiteStorage(path)) as reader:
-            reader._log.writes = False  # a snapshot that begins while another writer appends
+            reader._log.may_apply = False  # a snapshot that begins while another writer appends
             with snapshot_of(reader, "c") as second:
                 commit(storage, "c", 3, *pages([4], group=4))
                 assert grouped(first, "c", [4]) == {4: [1, 2]}
@@ -200,7 +265,7 @@ def test_of_two_connections_that_append_at_the_same_version_one_meets_conflict(
         commit(storage, "c", 1, *pages([2], group=4))
         storage._log.settle(1)
         commit(other, "c", 2, *pages([3], group=4))
-        storage._log._own[1] = other._log._own[1]  # as if this connection had committed the same version
+        storage._log.follow(1, other._log._logs[1].last)  # as if this connection had committed the same version
         commit(other, "c", 3, *pages([4], group=4))
         with pytest.raises(Conflict):
             commit(storage, "c", 3, *pages([9], group=4))
@@ -308,14 +373,41 @@ def test_an_interrupt_after_the_append_loses_nothing(path: Path) -> None:
     storage.close()
 
 
-def test_a_lock_does_not_prevent_reads_of_the_log(path: Path) -> None:
-    with closing(SQLiteStorage(path, busy_seconds=0.02)) as storage, closing(apsw.Connection(str(path))) as other:
+@pytest.mark.parametrize("step", ["before the memory", "between both", "after the memory"])
+def test_an_interrupt_at_any_step_of_an_append_loses_nothing(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def add(log: _Log, head: Head, writes: Sequence[Write]) -> None:
+        monkeypatch.undo()
+        if step == "between both":
+            log.commits.append(writes)
+        elif step == "after the memory":
+            log.add(head, writes)
+        raise KeyboardInterrupt
+
+    commit(storage, "c", 1, *pages([2], group=4))
+    monkeypatch.setattr(_Log, "add", add)
+    with pytest.raises(KeyboardInterrupt):
+        commit(storage, "c", 2, *pages([3], group=4))
+    assert storage.get("c", PAGE, 3) is not None
+    for version in range(3, 9):
+        commit(storage, "c", version, *pages([version + 1], group=4))
+        assert storage.get("c", PAGE, 3) is not None
+    assert grouped(storage, "c", [4]) == {4: [1, 2, 3, 4, 5, 6, 7, 8, 9]}
+
+
+def test_reads_of_the_log_do_not_wait_for_the_lock(path: Path) -> None:
+    with closing(SQLiteStorage(path, busy_seconds=20)) as storage, closing(apsw.Connection(str(path))) as other:
         for version in range(3):
             commit(storage, "c", version, *pages([version], group=1))
         other.execute("BEGIN IMMEDIATE")
+        begin = monotonic()
         assert grouped(storage, "c", [1]) == {1: [0, 1, 2]}
-        with pytest.raises(quire.Busy):
-            commit(storage, "c", 3, *pages([3], group=1))
+        with snapshot_of(storage, "c") as snapshot:
+            assert grouped(snapshot, "c", [1]) == {1: [0, 1, 2]}
+        with closing(SQLiteStorage(path)) as third:
+            assert third.get("c", PAGE, 2) == storage.get("c", PAGE, 2)
+        assert monotonic() - begin < 10  # much less than the time for which a commit waits
         assert count(path) == 2
         other.execute("ROLLBACK")
         assert grouped(storage, "c", [1]) == {1: [0, 1, 2]}

@@ -8,6 +8,7 @@ import pytest
 
 from quire import InvalidOperation, SQLiteStorage
 from quire.storage.base import BODY, FAMILIES, IMMUTABLE, JOURNAL, MAX_KEY, MESSAGE, PAGE, Commit, Delete, Family, Put
+from quire.storage.sqlite.schema import transaction
 from quire.testing.case import HEAD, contents, keys_of, pages, version_of, write
 from tests.shallow_stack import shallow_stack
 
@@ -34,7 +35,8 @@ def fork(storage: SQLiteStorage, source: str, target: str, *writes: Put | Delete
 
 def rows(storage: SQLiteStorage) -> dict[str, int]:
     """Return the number of rows of each table that has rows, after the commit log is applied."""
-    storage._log.settle_own()
+    with transaction(storage._db):
+        storage._log.apply_all()
     names = storage._db.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         " AND name NOT IN ('search_config', 'search_data')"  # never empty, with any content of the index

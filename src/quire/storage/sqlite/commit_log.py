@@ -5,7 +5,7 @@ page, so it takes a fifth of the time, and other writers wait less. Many rows ar
 
 A connection appends only if the last commit of the context is its own. So a context with several writers is rarely in
 the log. Every other operation first applies the log of its context to the tables: a scan, a larger commit, a fork, the
-end of the connection. A connection that cannot write, or that reads a snapshot, shows the log on top of the tables.
+end of the connection. A connection that cannot write now, or that reads a snapshot, shows the log on top of the tables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +34,7 @@ from quire.storage.base import (
     Write,
 )
 from quire.storage.sqlite.forks import ForkSharing
+from quire.storage.sqlite.lock_waiter import LockWaiter
 from quire.storage.sqlite.schema import context_numbers, reading, roll_back
 from quire.storage.sqlite.tables import Tables
 
@@ -43,38 +44,41 @@ if TYPE_CHECKING:
 _MOST: Final = 16
 """The number of commits in the log of a context. More would make the turn slower that applies them."""
 _MOST_CONTEXTS: Final = 64
-"""The number of contexts in the log that one connection keeps in memory."""
+"""The number of contexts that one connection keeps in memory."""
 _MAX_BYTES: Final = 8_192
 _MAX_MEAN: Final = 512
-"""The most bytes of a commit in the log, and the mean of each write in a larger one, such as a fold. Larger texts fill
-pages of their own, so the log would not save any."""
+_MAX_FOLD: Final = 65_536
+"""A commit in the log has at most 8 kB, or at most 512 bytes for each write and 64 kB in all, as a fold. Larger texts
+fill pages of their own, so the log would not save any."""
 _APPEND: Final = """INSERT INTO commit_log (id, head, writes, checksum)
     SELECT ?, ?, ?, ? FROM context WHERE id = ? AND version = ? AND head = ?"""
 """Appends a commit if the tables are at a version. The row id is unique, so no other writer has committed after it."""
 _LAST: Final = "SELECT max(id) FROM commit_log WHERE id BETWEEN ? AND ?"
 _ROWS: Final = "SELECT id, head, writes, checksum FROM commit_log WHERE id BETWEEN ? AND ? ORDER BY id"
 _CLEAR: Final = "DELETE FROM commit_log WHERE id BETWEEN ? AND ?"
-_VERSION: Final = "SELECT name, version FROM context WHERE id = ?"
+_VERSION: Final = "SELECT name, version, head FROM context WHERE id = ?"
 _MOVE: Final = "UPDATE context SET version = ?, head = ? WHERE id = ?"
 
 _encode: Final = Encoder().encode
-_decode: Final = Decoder(list[Write]).decode
+_decode: Final = Decoder(tuple[Write, ...]).decode
 
 
-class _Pending:
-    """The commits of one context that are in the log: the last one, and the effect of all of them."""
+class _Log:
+    """The log of a context in which this connection made the last commit."""
 
     def __init__(self, base: Head) -> None:
         self.base = base
         """The head of the context in the tables."""
         self.last = base
+        """The head after the last commit."""
         self.commits: list[Sequence[Write]] = []
         self._merged = 0
         self._writes: dict[tuple[Family, int], Write] = {}
 
     def add(self, head: Head, writes: Sequence[Write]) -> None:
-        self.last = head
+        """Add a commit. If it is interrupted, `last` differs from the file, so the log is read from there."""
         self.commits.append(writes)
+        self.last = head
 
     def writes(self) -> Mapping[tuple[Family, int], Write]:
         """Return the last write of each record. A patch of a record that another write made is part of that write."""
@@ -88,91 +92,96 @@ class _Pending:
                     if isinstance(old, Put):
                         write = replace(old, value=write.value)
                 self._writes[place] = write
-        self._merged = len(self.commits)
+            self._merged += 1
         return self._writes
 
 
 class CommitLog:
     """The commits of all contexts that are not in the tables yet. Callers hold the lock of the storage."""
 
-    def __init__(self, db: apsw.Connection, tables: Tables, sharing: ForkSharing, *, writes: bool) -> None:
+    def __init__(self, db: apsw.Connection, tables: Tables, sharing: ForkSharing, waiter: LockWaiter) -> None:
         self._db = db
         self._tables = tables
         self._sharing = sharing
-        self.writes = writes
+        self._waiter = waiter
+        self.may_apply = True
         """Whether this connection may apply the log to the tables."""
-        self._own: dict[int, Head] = {}
-        """The head of each context after the last commit of this connection."""
-        self._pending: dict[int, _Pending] = {}
-        """What this connection appended. Other connections may have appended more, or applied it."""
+        self._logs: dict[int, _Log] = {}
+        """The logs of contexts in which this connection committed last. Others may have committed more since."""
         self._overlays: dict[int, tuple[tuple[object, ...], OverlayStorage]] = {}
 
     def append(self, number: int, commit: Commit) -> bool:
         """Store a commit as one row, as a transaction of its own. Return False if it must go to the tables."""
-        own, pending = self._own.get(number), self._pending.get(number)
-        if own is None or not 0 < own.version == commit.version - 1 or not commit.follows(own):
+        log = self._logs.get(number)
+        if log is None or log.last.version < 1 or commit.version != log.last.version + 1:
             return False
-        if pending is None and len(self._pending) >= _MOST_CONTEXTS:
-            self.settle_own()
-        elif pending is not None and len(pending.commits) >= _MOST:
+        if len(log.commits) >= _MOST or not commit.follows(log.last):
             return False
         if self._sharing.lineage(number) or _erases(commit.writes):
             return False
-        writes = _encode(commit.writes)
-        if len(writes) > max(_MAX_BYTES, _MAX_MEAN * len(commit.writes)):
+        writes = tuple(commit.writes)
+        packed = _encode(writes)
+        if len(packed) > _MAX_BYTES and len(packed) > min(_MAX_FOLD, _MAX_MEAN * len(writes)):
             return False
         row = number << KEY_BITS | commit.version
-        base = own if pending is None else pending.base
-        values = (row, commit.head, writes, _checksum(row, commit.head, writes), number, base.version, base.value)
+        checksum = _checksum(row, commit.head, packed)
         try:
+            values = (row, commit.head, packed, checksum, number, log.base.version, log.base.value)
             self._tables.execute(_APPEND, values)
         except apsw.ConstraintError:  # another connection appended this version
             return False
         if self._db.changes() != 1:  # another connection applied the log, or committed to the tables
             return False
-        if pending is None:
-            pending = self._pending[number] = _Pending(base)
-        head = self._own[number] = Head(commit.version, commit.head)
-        pending.add(head, commit.writes)
+        log.add(Head(commit.version, commit.head), writes)
         return True
 
-    def committed(self, number: int, commit: Commit) -> None:
-        """Remember a commit of this connection to the tables."""
-        self._own[number] = Head(commit.version, commit.head)
-        self.forget(number)
+    def follow(self, number: int, head: Head) -> None:
+        """Remember the head of a context after a commit of this connection to the tables."""
+        self._logs.pop(number, None)
+        if len(self._logs) >= _MOST_CONTEXTS:
+            del self._logs[next(iter(self._logs))]
+        self._logs[number] = _Log(head)
 
     def forget(self, number: int) -> None:
-        """Forget what this connection appended, after it was applied."""
-        self._pending.pop(number, None)
+        """Forget a context. Its next commit goes to the tables."""
+        self._logs.pop(number, None)
+        self._overlays.pop(number, None)
 
-    def has_all(self, number: int) -> bool:
-        """Return whether the log of a context is what this connection appended."""
-        pending = self._pending.get(number)
-        return pending is not None and self._last(number) == pending.last.version
-
-    def get(self, number: int, family: Family, key: int) -> Record | None:
-        """Return a record of a context for which `has_all` is true."""
-        write = self._pending[number].writes().get((family, key))
-        match write:
-            case None:
-                return self._tables.read(number, family, key)
-            case Put():
-                return Record(key, write.value, write.group, write.order)
-            case Patch():
-                old = self._tables.read(number, family, key)
-                return None if old is None else replace(old, value=write.value)
-            case Delete():
-                return None
+    def read(self, number: int, family: Family, key: int) -> tuple[bool, Record | None]:
+        """Return whether this connection made all commits in the log of a context, and if it did, a record."""
+        log = self._logs.get(number)
+        if log is None or not log.commits:
+            return False, None
+        write, record = log.writes().get((family, key)), None
+        if isinstance(write, Put):
+            record = Record(key, write.value, write.group, write.order)
+        elif not isinstance(write, Delete):
+            record = self._tables.read(number, family, key)
+            if record is not None and write is not None:
+                record = replace(record, value=write.value)
+        return self._last(number) == log.last.version, record  # if so, the tables have not changed since
 
     def settle(self, number: int) -> bool:
-        """Apply the log of a context to the tables. Return False if it cannot be applied now."""
-        if not self._last(number):
-            return True
-        if not self.writes or self._db.in_transaction:
+        """Apply the log of a context in a transaction of its own. Return False if it cannot be applied at once."""
+        return not self._last(number) or self._apply_now([number])
+
+    def settle_own(self) -> None:
+        """Apply the logs that this connection wrote, at its end. What cannot be applied at once stays in the file."""
+        numbers = [number for number, log in self._logs.items() if log.commits]
+        with suppress(Corrupt):
+            if numbers:
+                self._apply_now(numbers)
+        self._logs.clear()
+
+    def _apply_now(self, numbers: Sequence[int]) -> bool:
+        """Apply logs in a transaction of their own; return False if this cannot be done at once. Raises `Corrupt`."""
+        if not self.may_apply or self._db.in_transaction:
             return False
         try:
-            self._tables.execute("BEGIN IMMEDIATE")
-            self.apply(number)
+            with self._waiter.impatient():
+                self._tables.execute("BEGIN IMMEDIATE")
+            for number in numbers:
+                self.apply(number)
             self._tables.execute("COMMIT")
         except apsw.Error:
             roll_back(self._db)
@@ -180,32 +189,31 @@ class CommitLog:
         except BaseException:
             roll_back(self._db)
             raise
-        self.forget(number)
+        for number in numbers:
+            log = self._logs.get(number)
+            if log is not None:
+                self._logs[number] = _Log(log.last)
         return True
 
-    def settle_own(self) -> None:
-        """Apply what this connection appended. What cannot be applied stays in the log."""
-        for number in list(self._pending):
-            self.settle(number)
-
     def apply_all(self) -> None:
-        """Apply the log of all contexts, in the open transaction."""
+        """Apply the log of all contexts in the open transaction. A damaged log stays as it is."""
         for number in list(context_numbers(self._db, "commit_log")):
-            self.apply(number)
+            with suppress(Corrupt):
+                self.apply(number)
 
     def apply(self, number: int) -> None:
         """Apply the log of a context in the open transaction. Raises `Corrupt`."""
         last = self._last(number)
         if not last:
             return
-        pending = self._pending.get(number)
-        if pending is None or pending.last.version != last:  # another connection appended to it
-            pending = _Pending(Head(0, b""))  # its base is not needed
-            for head, writes in self._read(number):
-                pending.add(head, writes)
-        self._tables.apply(number, pending.writes().values(), is_fork=bool(self._sharing.lineage(number)))
+        log = self._logs.get(number)
+        if log is None or log.last.version != last:  # another connection appended to it
+            log = self._read(number)
+            if log is None:  # the context was dropped
+                return
+        self._tables.apply(number, log.writes().values(), is_fork=bool(self._sharing.lineage(number)))
         self.clear(number)
-        self._tables.execute(_MOVE, (pending.last.version, pending.last.value, number))
+        self._tables.execute(_MOVE, (log.last.version, log.last.value, number))
 
     def clear(self, number: int) -> None:
         """Remove the log of a context, in the open transaction."""
@@ -221,8 +229,12 @@ class CommitLog:
             known = self._overlays.get(number)
             if known is None or known[0] != state:
                 overlay = OverlayStorage(cast(Storage, self._tables), context)  # it is only read
-                for head, writes in self._read(number):
-                    overlay.commit(context, Commit(head.version - 1, head.version, head.value, writes))
+                log = self._read(number)
+                if log is not None and log.commits:
+                    writes = list(log.writes().values())
+                    overlay.commit(context, Commit(log.base.version, log.last.version, log.last.value, writes))
+                if len(self._overlays) >= _MOST_CONTEXTS:
+                    self._overlays.clear()
                 known = self._overlays[number] = state, overlay
         return known[1]
 
@@ -232,24 +244,28 @@ class CommitLog:
         last: int | None = self._db.execute(_LAST, (base, base | MAX_KEY)).get
         return last & MAX_KEY if last else 0
 
-    def _read(self, number: int) -> list[tuple[Head, list[Write]]]:
-        """Return the commits of a context in the log. Raises `Corrupt` if one is damaged or missing."""
+    def _read(self, number: int) -> _Log | None:
+        """Read the log of a context; None if there is no such context. Raises `Corrupt` if it is damaged."""
         found = self._db.execute(_VERSION, (number,)).fetchone()
-        if found is None:  # the context was dropped
-            return []
-        (name, version), base = found, number << KEY_BITS
-        commits: list[tuple[Head, list[Write]]] = []
-        for row, head, writes, checksum in self._db.execute(_ROWS, (base, base | MAX_KEY)):
+        if found is None:
+            return None
+        name, version, head = found
+        log, base = _Log(Head(version, head)), number << KEY_BITS
+        for row, head, packed, checksum in self._db.execute(_ROWS, (base, base | MAX_KEY)):
             version += 1
             if row & MAX_KEY != version:
-                raise Corrupt(f"The commit log of context {name!r} is damaged: version {version} is missing.")
-            is_whole = type(head) is bytes and type(writes) is bytes and checksum == _checksum(row, head, writes)
-            with suppress(DecodeError):
-                if is_whole:
-                    commits.append((Head(version, head), _decode(writes)))
-                    continue
-            raise Corrupt(f"The commit log of context {name!r} is damaged at version {version}.")
-        return commits
+                raise _damage_error(name, f": version {version} is missing")
+            if type(head) is not bytes or type(packed) is not bytes or checksum != _checksum(row, head, packed):
+                raise _damage_error(name, f" at version {version}")
+            try:
+                log.add(Head(version, head), _decode(packed))
+            except DecodeError as error:
+                raise _damage_error(name, f" at version {version}") from error
+        return log
+
+
+def _damage_error(name: str, place: str) -> Corrupt:
+    return Corrupt(f"The commit log of context {name!r} is damaged{place}. Restore the context from a backup.")
 
 
 def _erases(writes: Iterable[Write]) -> bool:
@@ -260,5 +276,5 @@ def _erases(writes: Iterable[Write]) -> bool:
     return False
 
 
-def _checksum(row: int, head: bytes, writes: bytes) -> int:
-    return crc32(writes, crc32(head, (row ^ row >> KEY_BITS) & 0xFFFFFFFF))
+def _checksum(row: int, head: bytes, packed: bytes) -> int:
+    return crc32(packed, crc32(head, (row ^ row >> KEY_BITS) & 0xFFFFFFFF))

@@ -146,14 +146,16 @@ SWEEP: dict[Family, str] = {
 
 _LAST_LOGGED: Final = f"""(SELECT max(id) FROM commit_log
     WHERE id BETWEEN (context.id << {KEY_BITS}) AND ((context.id << {KEY_BITS}) | {MAX_KEY}))"""
-_NEWEST: Final = f"context LEFT JOIN commit_log AS logged ON logged.id = {_LAST_LOGGED} WHERE name = ?"
-_NEWEST_HEAD: Final = f"context.id, coalesce(logged.id & {MAX_KEY}, version), coalesce(logged.head, context.head)"
-HEAD: Final = f"SELECT {_NEWEST_HEAD} FROM {_NEWEST}"
-"""Selects the number of a context, its version and its head. The newest one can be in the commit log."""
-HEAD_AND_BEYOND: Final = f"""SELECT {_NEWEST_HEAD}, EXISTS (SELECT 1 FROM journal WHERE
+HEAD: Final = f"SELECT id, version, head, {_LAST_LOGGED} FROM context WHERE name = ?"
+"""Selects a context, its head in the tables, and the last row of its commit log."""
+HEAD_AND_BEYOND: Final = f"""SELECT id, version, head, {_LAST_LOGGED}, EXISTS (SELECT 1 FROM journal WHERE
         journal.id > ((context.id << {KEY_BITS}) | version) AND journal.id <= ((context.id << {KEY_BITS}) | {MAX_KEY}))
-    FROM {_NEWEST}"""
+    FROM context WHERE name = ?"""
 """Selects the same, and whether the journal has entries beyond the version in the table `context`."""
+NEWEST_HEAD: Final = f"""
+    SELECT context.id, coalesce(logged.id & {MAX_KEY}, version), coalesce(logged.head, context.head)
+    FROM context LEFT JOIN commit_log AS logged ON logged.id = {_LAST_LOGGED} WHERE name = ?"""
+"""Selects a context and its newest head, in one statement: the log may be applied between two."""
 MOVE_UNSEEN: Final = "UPDATE context SET version = ?, head = ? WHERE id = ? AND version = ?"
 MOVE: Final = f"{MOVE_UNSEEN} AND head = ?"
 
@@ -271,7 +273,7 @@ def context_numbers(db: apsw.Connection, table: str) -> Iterator[int]:
 def transaction(db: apsw.Connection) -> Iterator[None]:
     """Run a block in a transaction that may write, and roll it back if the block raises."""
     try:
-        db.execute("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
+        db.execute("BEGIN IMMEDIATE")  # in the `try`: Ctrl-C may come when it has begun
         yield
         db.execute("COMMIT")
     except BaseException:

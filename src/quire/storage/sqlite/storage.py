@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -34,6 +34,7 @@ from quire.storage.base import (
 from quire.storage.paths import check_path
 from quire.storage.sqlite.commit_log import CommitLog
 from quire.storage.sqlite.forks import ForkSharing
+from quire.storage.sqlite.lock_waiter import LockWaiter
 from quire.storage.sqlite.schema import (
     APPLICATION_ID,
     COPY,
@@ -43,6 +44,7 @@ from quire.storage.sqlite.schema import (
     MIGRATIONS,
     MOVE,
     MOVE_UNSEEN,
+    NEWEST_HEAD,
     StorageLock,
     head_of,
     name_of,
@@ -57,10 +59,10 @@ if TYPE_CHECKING:
 
 _CHUNK = 256
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
-_MIN_LOG_PAGES = 500  # 4 MB
+_MIN_WAL_PAGES = 500  # 4 MB
 _COMMITS_BETWEEN = 64
 """The number of commits after which the length of the log is adjusted to the length of the file."""
-_MAX_LOG_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
+_MAX_WAL_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
 
 
 class SQLiteStorage:
@@ -82,7 +84,6 @@ class SQLiteStorage:
         self.path = check_path(path)
         self.durability = check_durability(durability)
         self._lock = StorageLock(self.path)
-        self._numbers: dict[str, int] = {}
         self._commits = 0
         with self._lock:
             try:
@@ -97,9 +98,12 @@ class SQLiteStorage:
         limit = int(busy_seconds * 1_000)
         self._db = _connect(self.path, read_only=read_only, busy_milliseconds=limit)
         self._sharing = ForkSharing(self._db)
-        self._tables = Tables(self._db, self._lock, self._sharing, self._number)
-        self._log = CommitLog(self._db, self._tables, self._sharing, writes=not read_only)
+        self._tables = Tables(self._db, self._lock, self._sharing)
+        waiter = LockWaiter(busy_seconds)
+        self._log = CommitLog(self._db, self._tables, self._sharing, waiter)
+        self._log.may_apply = not read_only
         try:
+            self._db.set_busy_handler(waiter)
             self._prepare(busy_seconds, read_only)
         except BaseException:
             self._db.close()
@@ -108,24 +112,24 @@ class SQLiteStorage:
     def head(self, context: str) -> Head | None:
         check_context_name(context)
         with self._lock:
-            row = self._db.execute(HEAD, (context,)).get
+            row = self._head_row(context)
             if row is None:
-                self._numbers.pop(context, None)
+                self._tables.numbers.pop(context, None)
                 return None
-            self._numbers[context] = row[0]
+            self._tables.numbers[context] = row[0]
             return head_of(context, row[1], row[2])
 
     def prefetch(self, context: str) -> Prefetch:
         """Return the head. Raises `Corrupt` if the journal continues beyond it: a commit would overwrite entries."""
         check_context_name(context)
         with self._lock:
-            row = self._db.execute(HEAD_AND_BEYOND, (context,)).get
+            row = self._head_row(context, HEAD_AND_BEYOND)
             if row is None:
-                self._numbers.pop(context, None)
+                self._tables.numbers.pop(context, None)
                 return Prefetch(None, self)
-            self._numbers[context] = row[0]
+            self._tables.numbers[context] = row[0]
         head = head_of(context, row[1], row[2])
-        if row[3] and head.version > 0:
+        if row[4] and head.version > 0:
             raise Corrupt(
                 f"The head of context {context!r} is damaged: it is at version {head.version}, and the journal"
                 " continues beyond it. Restore the context from a backup."
@@ -134,43 +138,42 @@ class SQLiteStorage:
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._lock:
-            number = self._numbers.get(context) or self._number(context)
-            if self._log.has_all(number):
-                return self._log.get(number, family, key)
-            return self._reader(context, number).get(context, family, key)
+            number = self._tables.number(context)
+            is_known, record = self._log.read(number, family, key)
+            return record if is_known else self._reader(context, number).get(context, family, key)
 
     def scan(
         self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
         with self._lock:
-            reader = self._reader(context, self._number(context))
-        return reader.scan(context, family, start, stop, reverse=reverse)
+            reader = self._reader(context, self._tables.number(context))
+        yield from reader.scan(context, family, start, stop, reverse=reverse)
 
     def members(
         self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
     ) -> Iterator[Record]:
         with self._lock:
-            reader = self._reader(context, self._number(context))
-        return reader.members(context, family, group, after=after, reverse=reverse)
+            reader = self._reader(context, self._tables.number(context))
+        yield from reader.members(context, family, group, after=after, reverse=reverse)
 
     def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
-            return self._reader(context, self._number(context)).sum_members(context, family, group)
+            return self._reader(context, self._tables.number(context)).sum_members(context, family, group)
 
     def commit(self, context: str, commit: Commit) -> None:
         check_families(commit.writes)
         with self._lock.held:
             try:
-                number = self._numbers.get(context, 0)
+                number = self._tables.numbers.get(context, 0)
                 self._commits += 1
                 if not self._commits % _COMMITS_BETWEEN:
-                    self._bound_log()
+                    self._bound_wal()
                 if self._log.append(number, commit):
                     return
                 if commit.expect:
                     self._sharing.lineage(number)  # in the transaction it would not be cached
                 execute = self._tables.execute
-                execute("BEGIN IMMEDIATE")  # if Ctrl-C comes while it waits, it raises after the transaction began
+                execute("BEGIN IMMEDIATE")
                 number = self._move_head(context, commit)
                 self._apply(number, commit)
                 execute("COMMIT")
@@ -178,8 +181,8 @@ class SQLiteStorage:
                 roll_back(self._db)
                 self._lock.check(error)
                 raise
-            self._log.committed(number, commit)
-            self._numbers[context] = number
+            self._log.follow(number, Head(commit.version, commit.head))
+            self._tables.numbers[context] = number
             if not commit.expect:
                 self._sharing.add_origin(number)
 
@@ -188,8 +191,8 @@ class SQLiteStorage:
         check_context_name(target)
         check_families(commit.writes)
         with self._lock, transaction(self._db):
-            self._log.apply(self._number(context))
-            row = self._db.execute(HEAD, (context,)).fetchone()
+            self._log.apply(self._tables.number(context))
+            row = self._head_row(context)
             if row is None or not commit.follows(head_of(context, row[1], row[2])):
                 raise self._conflict(context, commit.expect)
             source, number = row[0], self._new_head(target, commit)
@@ -199,7 +202,7 @@ class SQLiteStorage:
             ends = {family: self._sharing.end_of(source, family) for family in IMMUTABLE}
             self._sharing.add(number, source, {f: min(end, below.get(f, end)) for f, end in ends.items()})
             self._apply(number, commit)
-        self._log.forget(source)
+            self._log.forget(source)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         while True:
@@ -219,19 +222,19 @@ class SQLiteStorage:
             except (apsw.CorruptError, apsw.SQLError):  # only the search index may be damaged
                 self._indexes.reset()
                 self._drop(context)
-            self._numbers.pop(context, None)
+            self._tables.numbers.pop(context, None)
 
     def search(self, context: str) -> "FtsIndex":
         """Return the search index of a context, which is in the same file."""
         from quire.storage.sqlite.search import FtsIndex
 
-        return FtsIndex(self._indexes, lambda: self._number(context))
+        return FtsIndex(self._indexes, lambda: self._tables.number(context))
 
     def search_check(self) -> "FtsCheck":
         """Start a check of the search indexes of all contexts."""
         from quire.storage.sqlite.search import FtsCheck
 
-        return FtsCheck(self._indexes, self._number)
+        return FtsCheck(self._indexes, self._tables.number)
 
     @cached_property
     def _indexes(self) -> "FtsIndexes":
@@ -269,11 +272,11 @@ class SQLiteStorage:
     def snapshot(self, context: str) -> Iterator["SQLiteStorage"]:
         """Return a block in which the file is read as it is now. The write-ahead log grows meanwhile."""
         with self._lock:
-            self._log.settle(self._number(context))
+            self._log.settle(self._tables.number(context))
         snapshot = SQLiteStorage(self.path, read_only=self._read_only)
         try:
             with snapshot._lock:
-                snapshot._log.writes = False
+                snapshot._log.may_apply = False
                 snapshot._db.execute("BEGIN")
                 snapshot.head(context)  # the first read fixes the moment
             yield snapshot
@@ -282,14 +285,17 @@ class SQLiteStorage:
 
     def close(self) -> None:
         with self._lock:
-            self._log.settle_own()
-            self._db.close()
+            try:
+                self._log.settle_own()
+            finally:
+                self._db.close()
 
     def _drop(self, context: str) -> None:
         with transaction(self._db):
             number = self._db.execute("DELETE FROM context WHERE name = ? RETURNING id", (context,)).get
             if number:
                 self._log.clear(number)
+                self._log.forget(number)
                 self._sharing.clear(number)
                 self._indexes.clear(number)
 
@@ -301,7 +307,7 @@ class SQLiteStorage:
         """Set the version of a context if it is the expected one; return the number of the context."""
         if commit.expect == 0:
             return self._new_head(context, commit)
-        number = self._numbers.get(context) or self._number(context)
+        number = self._tables.number(context)
         self._log.apply(number)
         if commit.seen:
             self._tables.execute(MOVE, (commit.version, commit.head, number, commit.expect, commit.seen))
@@ -317,7 +323,7 @@ class SQLiteStorage:
 
     def _new_head(self, context: str, commit: Commit) -> int:
         check_context_name(context)
-        self._numbers.pop(context, None)  # the number of a dropped context with this name
+        self._tables.numbers.pop(context, None)  # the number of a dropped context with this name
         self._db.execute(
             "INSERT INTO context (name, version, head) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             (context, commit.version, commit.head),
@@ -330,23 +336,19 @@ class SQLiteStorage:
         return number
 
     def _conflict(self, context: str, expect: int) -> Conflict:
-        row = self._db.execute(HEAD, (context,)).get
-        return conflict(context, head_of(context, *row[1:]) if row else None, expect)
+        row = self._head_row(context)
+        return conflict(context, head_of(context, row[1], row[2]) if row else None, expect)
 
-    def _number(self, context: str) -> int:
-        """Return the number of a context, or 0 if it does not exist."""
-        number = self._numbers.get(context)
-        if number is None:
-            number = self._db.execute("SELECT id FROM context WHERE name = ?", (check_context_name(context),)).get
-            if number is None:
-                return 0
-            if not self._db.in_transaction:  # a number read inside a transaction may be rolled back
-                self._numbers[context] = number
-        return number
+    def _head_row(self, context: str, sql: str = HEAD) -> tuple[Any, ...] | None:
+        """Return the number, the version and the head of a context, or None. The newest head can be in the log."""
+        row: tuple[Any, ...] | None = self._db.execute(sql, (context,)).fetchone()
+        if row is None or row[3] is None:
+            return row
+        newest: tuple[Any, ...] | None = self._db.execute(NEWEST_HEAD, (context,)).fetchone()
+        return None if newest is None else (*newest, *row[3:])
 
     def _prepare(self, busy_seconds: float, read_only: bool) -> None:
         """Prepare the connection, after a check that the file is empty or made by quire."""
-        self._db.set_busy_handler(_waiter(busy_seconds))
         with self._db:  # one transaction: another process may be creating the tables
             version = self._schema()
         if read_only:
@@ -358,14 +360,14 @@ class SQLiteStorage:
         if not version:
             self._db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
         self._use_wal(monotonic() + busy_seconds)
-        self._bound_log()
+        self._bound_wal()
         self._db.execute(f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}")
         if version < len(MIGRATIONS):
             self._migrate()
 
-    def _bound_log(self) -> None:
+    def _bound_wal(self) -> None:
         """Let SQLite write the log back when it is about as long as the file."""
-        self._db.wal_autocheckpoint(max(_MIN_LOG_PAGES, min(self._db.pragma("page_count"), _MAX_LOG_PAGES)))
+        self._db.wal_autocheckpoint(max(_MIN_WAL_PAGES, min(self._db.pragma("page_count"), _MAX_WAL_PAGES)))
 
     def _use_wal(self, deadline: float) -> None:
         """Switch to WAL mode. SQLite's busy timeout does not apply to this statement, so wait here."""
@@ -400,28 +402,6 @@ class SQLiteStorage:
                 self._db.execute(step)
             self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
-
-_SPINS = 30
-"""How often a connection tries again at once: a small commit holds the lock for some microseconds."""
-
-
-def _waiter(seconds: float) -> Callable[[int], bool]:
-    """Return a handler that waits for the lock of the file up to this time. Its pauses begin short, unlike SQLite's."""
-    begin = 0.0
-
-    def wait(tries: int) -> bool:
-        nonlocal begin
-        if tries == 0:
-            begin = monotonic()
-        if tries < _SPINS:
-            sleep(0)
-            return True
-        left = begin + seconds - monotonic()
-        sleep(max(0.0, min(left, 0.00005 * 1.3 ** min(tries - _SPINS, 16))))
-        return left > 0
-
-    return wait
 
 
 def _connect(path: Path, *, read_only: bool, busy_milliseconds: int = 5_000) -> apsw.Connection:

@@ -1,6 +1,6 @@
 """The tables of records in an SQLite file: reads of one context's records, and the writes of its commits."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import apsw
 
@@ -15,6 +15,7 @@ from quire.storage.base import (
     Put,
     Record,
     Write,
+    check_context_name,
     sum_orders,
 )
 from quire.storage.sqlite.forks import ForkSharing
@@ -41,14 +42,24 @@ _IN_GROUP = f"grp = ? AND id >> {KEY_BITS} = ?"
 class Tables:
     """The records in the tables, without the commits in the commit log. It has the reads of a storage."""
 
-    def __init__(
-        self, db: apsw.Connection, lock: StorageLock, sharing: ForkSharing, number: Callable[[str], int]
-    ) -> None:
+    def __init__(self, db: apsw.Connection, lock: StorageLock, sharing: ForkSharing) -> None:
         self._db = db
         self._lock = lock
         self._sharing = sharing
-        self._number = number
         self.execute = db.cursor().execute  # one cursor for all writes: a new one each costs 10 %
+        self.numbers: dict[str, int] = {}
+        """The numbers of contexts that are known."""
+
+    def number(self, context: str) -> int:
+        """Return the number of a context, or 0 if it does not exist. The caller holds the lock."""
+        number = self.numbers.get(context)
+        if number is None:
+            number = self._db.execute("SELECT id FROM context WHERE name = ?", (check_context_name(context),)).get
+            if number is None:
+                return 0
+            if not self._db.in_transaction:  # a number read inside a transaction may be rolled back
+                self.numbers[context] = number
+        return number
 
     def head(self, context: str) -> Head | None:
         with self._lock:
@@ -57,7 +68,7 @@ class Tables:
 
     def get(self, context: str, family: Family, key: int) -> Record | None:
         with self._lock:
-            return self.read(self._number(context), family, key)
+            return self.read(self.number(context), family, key)
 
     def read(self, number: int, family: Family, key: int) -> Record | None:
         """Return one record of the context with this number (0: none). The caller holds the lock."""
@@ -74,7 +85,7 @@ class Tables:
         sql = f"{WITHIN[family]} ORDER BY id {'DESC' if reverse else 'ASC'} LIMIT {_CHUNK}"
         start, stop = max(start, 0), min(stop, MAX_KEY)
         with self._lock:
-            number = self._number(context)
+            number = self.number(context)
             spans = self._sharing.spans(number, family, start, stop) if number else []
         reader = (number << KEY_BITS,) if family in IMMUTABLE else ()
         for owner, first, last in reversed(spans) if reverse else spans:
@@ -96,7 +107,7 @@ class Tables:
         limit = 64 if after is None and not reverse else 2  # such a caller usually needs one neighbour
         while True:
             with self._lock:
-                number = self._number(context)
+                number = self.number(context)
                 if not number:
                     return
                 values: list[int | bytes] = [number << GROUP_BITS | group, number]
@@ -113,7 +124,7 @@ class Tables:
 
     def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
         with self._lock:
-            number = self._number(context)
+            number = self.number(context)
             sql = f"SELECT ord FROM {family} WHERE {_IN_GROUP}"
             rows = self._db.execute(sql, (number << GROUP_BITS | group, number))
             return sum_orders(row[0] for row in rows)
