@@ -63,14 +63,14 @@ MEASURES = (
         "quire opens its tables, and reads and checks the prompt, the folded lines and the pages of the view; the floor"
         " reads the newest rows of one table",
     ),
-    Measure("resume", "memory of a resume", True, _field("megabytes"), "both take less than 0.1 MB"),
+    Measure("resume", "memory of a resume", True, _field("megabytes"), "both take less than a megabyte"),
     Measure(
         "writers",
         "messages a second by two writers",
         False,
         _field("rate"),
         "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
-        " segments; a message changes five database pages, and a row of the floor two",
+        " segments, which takes as long as the messages",
     ),
     Measure(
         "writers", "messages refused", True, _field("errors"), "quire gave up waiting for the lock of another writer"

@@ -162,6 +162,7 @@ class Disguise:
         """Digits of the number at the end of the words. An ASCII text without one of them does not have the words."""
         self._words = words
         self._plain_number = self._number.encode().translate(_ASCII)
+        self._sure_runs = re.split(f"[{_DIGITS_LIKE_LETTERS}]+".encode(), self._number.encode())
 
     @cached_property
     def near(self) -> re.Pattern[str]:
@@ -183,8 +184,13 @@ class Disguise:
         pieces = [re.escape(plain_letters(word)) for word in _WORDS.findall(self._words)]
         return re.compile(_BETWEEN.join(pieces) if pieces and all(pieces) else re.escape(self._words))
 
+    def may_be_near(self, text: str) -> bool:
+        """Return False if `near` does not match. Most texts then need no pattern, which takes long to compile."""
+        plain = text.encode("ascii", "ignore").translate(None, _ASCII_UNSEEN)
+        return all(run in plain for run in self._sure_runs)
+
     def is_in_ascii(self, text: str) -> bool:
-        """Return whether the words occur in an ASCII text. Most texts need no pattern, which takes long to compile."""
+        """Return whether the words occur in an ASCII text. Most texts need no pattern."""
         plain = text.encode().translate(_ASCII, _ASCII_UNSEEN)
         return self._plain_number in plain and self._plain.search(plain.decode()) is not None
 

@@ -135,7 +135,7 @@ class Escaping:
                 break
         if text.isascii():
             return may_have_number and self._key.is_in_ascii(text)
-        if may_have_number and self._key.near.search(text):
+        if may_have_number and self._key.may_be_near(text) and self._key.near.search(text):
             return self._key.is_in(text)
         data = text.encode("utf-8", "surrogatepass")
         for first in set(data.translate(None, NO_DIGITS)):
