@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 import quire
-from quire import Conflict, Corrupt, EstimateCounter, MemoryStorage, SQLiteStorage, Storage
+from quire import Conflict, Corrupt, EstimateCounter, MemoryStorage, SQLiteStorage, Storage, StorageFailure
 from quire.storage.base import (
     BODY,
     FAMILIES,
@@ -158,6 +158,44 @@ def test_many_small_writes_go_into_the_log_up_to_a_size(storage: SQLiteStorage, 
     commit(storage, "c", 2, *[Put(NOTE, key, bytes(400)) for key in range(200)])
     assert count(path) == 0
     assert len(list(storage.scan("c", NOTE))) == 200
+
+
+def test_the_log_of_a_context_has_a_limited_size(storage: SQLiteStorage, path: Path) -> None:
+    writes = [Put(NOTE, key, bytes(490)) for key in range(120)]
+    for version in range(1, 5):
+        commit(storage, "c", version, *writes)
+    assert count(path) == 4
+    commit(storage, "c", 5, *writes)
+    assert count(path) == 0
+
+
+def test_nothing_is_appended_inside_a_transaction(storage: SQLiteStorage, path: Path) -> None:
+    commit(storage, "c", 1, *pages([2]))
+    storage._db.execute("BEGIN")  # as an interrupt can leave it
+    with pytest.raises(StorageFailure):
+        commit(storage, "c", 2, *pages([3]))
+    commit(storage, "c", 2, *pages([3]))
+    with closing(SQLiteStorage(path)) as other:
+        assert keys_of(other.scan("c", PAGE)) == [1, 2, 3]
+
+
+def test_a_fork_has_the_log_of_the_context_that_has_the_name_now(storage: SQLiteStorage, path: Path) -> None:
+    with closing(SQLiteStorage(path)) as other:
+        other.drop("c")
+        commit(other, "c", 0, *pages([5], group=4))
+        commit(other, "c", 1, *pages([6], group=4))
+        storage.fork("c", "f", Commit(2, 3, b"f", ()), {})
+        assert grouped(other, "f", [4]) == {4: [5, 6]}
+
+
+@pytest.mark.parametrize("damage", ["version = 'abc'", "head = 'abc'"])
+def test_a_damaged_head_below_the_log_is_named(storage: SQLiteStorage, path: Path, damage: str) -> None:
+    commit(storage, "c", 1, *pages([2]))
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("DROP TRIGGER commit_log_first")
+        db.execute(f"UPDATE context SET {damage} WHERE name = 'c'")
+    with closing(SQLiteStorage(path)) as other, pytest.raises(Corrupt, match="'c' is damaged"):
+        list(other.scan("c", PAGE))
 
 
 def test_a_storage_that_is_not_closed_is_freed_without_the_garbage_collector(path: Path) -> None:
@@ -377,12 +415,12 @@ def test_an_interrupt_after_the_append_loses_nothing(path: Path) -> None:
 def test_an_interrupt_at_any_step_of_an_append_loses_nothing(
     storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def add(log: _Log, head: Head, writes: Sequence[Write]) -> None:
+    def add(log: _Log, head: Head, writes: Sequence[Write], size: int) -> None:
         monkeypatch.undo()
         if step == "between both":
             log.commits.append(writes)
         elif step == "after the memory":
-            log.add(head, writes)
+            log.add(head, writes, size)
         raise KeyboardInterrupt
 
     commit(storage, "c", 1, *pages([2], group=4))

@@ -4,8 +4,9 @@ A commit changes several tables, and SQLite writes every page of the file that c
 page, so it takes a fifth of the time, and other writers wait less. Many rows are applied to the tables at once.
 
 A connection appends only if the last commit of the context is its own. So a context with several writers is rarely in
-the log. Every other operation first applies the log of its context to the tables: a scan, a larger commit, a fork, the
-end of the connection. A connection that cannot write now, or that reads a snapshot, shows the log on top of the tables.
+the log. These first apply the log of the context to the tables: a scan, a read by another connection, a larger commit,
+a fork, the end of the connection. A connection that cannot write now, or that reads a snapshot, shows the log on top of
+the tables.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ from quire.storage.base import (
 )
 from quire.storage.sqlite.forks import ForkSharing
 from quire.storage.sqlite.lock_waiter import LockWaiter
-from quire.storage.sqlite.schema import context_numbers, reading, roll_back
+from quire.storage.sqlite.schema import context_numbers, head_of, reading, roll_back
 from quire.storage.sqlite.tables import Tables
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ _MAX_MEAN: Final = 512
 _MAX_FOLD: Final = 65_536
 """A commit in the log has at most 8 kB, or at most 512 bytes for each write and 64 kB in all, as a fold. Larger texts
 fill pages of their own, so the log would not save any."""
+_MAX_LOG: Final = 262_144
+"""The most bytes in the log of a context."""
 _APPEND: Final = """INSERT INTO commit_log (id, head, writes, checksum)
     SELECT ?, ?, ?, ? FROM context WHERE id = ? AND version = ? AND head = ?"""
 """Appends a commit if the tables are at a version. The row id is unique, so no other writer has committed after it."""
@@ -72,11 +75,14 @@ class _Log:
         self.last = base
         """The head after the last commit."""
         self.commits: list[Sequence[Write]] = []
+        self.size = 0
+        """The bytes of all commits."""
         self._merged = 0
         self._writes: dict[tuple[Family, int], Write] = {}
 
-    def add(self, head: Head, writes: Sequence[Write]) -> None:
+    def add(self, head: Head, writes: Sequence[Write], size: int) -> None:
         """Add a commit. If it is interrupted, `last` differs from the file, so the log is read from there."""
+        self.size += size
         self.commits.append(writes)
         self.last = head
 
@@ -113,15 +119,16 @@ class CommitLog:
     def append(self, number: int, commit: Commit) -> bool:
         """Store a commit as one row, as a transaction of its own. Return False if it must go to the tables."""
         log = self._logs.get(number)
-        if log is None or log.last.version < 1 or commit.version != log.last.version + 1:
+        if log is None or log.last.version < 1 or commit.version != log.last.version + 1:  # 0: an unfinished copy
             return False
-        if len(log.commits) >= _MOST or not commit.follows(log.last):
+        if len(log.commits) >= _MOST or not commit.follows(log.last) or self._db.in_transaction:
             return False
         if self._sharing.lineage(number) or _erases(commit.writes):
             return False
         writes = tuple(commit.writes)
         packed = _encode(writes)
-        if len(packed) > _MAX_BYTES and len(packed) > min(_MAX_FOLD, _MAX_MEAN * len(writes)):
+        most = max(_MAX_BYTES, min(_MAX_FOLD, _MAX_MEAN * len(writes)))
+        if len(packed) > most or log.size + len(packed) > _MAX_LOG:
             return False
         row = number << KEY_BITS | commit.version
         checksum = _checksum(row, commit.head, packed)
@@ -132,7 +139,7 @@ class CommitLog:
             return False
         if self._db.changes() != 1:  # another connection applied the log, or committed to the tables
             return False
-        log.add(Head(commit.version, commit.head), writes)
+        log.add(Head(commit.version, commit.head), writes, len(packed))
         return True
 
     def follow(self, number: int, head: Head) -> None:
@@ -163,15 +170,20 @@ class CommitLog:
 
     def settle(self, number: int) -> bool:
         """Apply the log of a context in a transaction of its own. Return False if it cannot be applied at once."""
-        return not self._last(number) or self._apply_now([number])
+        is_settled = not self._last(number) or self._apply_now([number])
+        if is_settled and self._overlays:
+            self._overlays.pop(number, None)
+        return is_settled
 
     def settle_own(self) -> None:
         """Apply the logs that this connection wrote, at its end. What cannot be applied at once stays in the file."""
         numbers = [number for number, log in self._logs.items() if log.commits]
-        with suppress(Corrupt):
-            if numbers:
-                self._apply_now(numbers)
-        self._logs.clear()
+        try:
+            with suppress(Corrupt, apsw.Error):
+                if numbers:
+                    self._apply_now(numbers)
+        finally:
+            self._logs.clear()
 
     def _apply_now(self, numbers: Sequence[int]) -> bool:
         """Apply logs in a transaction of their own; return False if this cannot be done at once. Raises `Corrupt`."""
@@ -191,14 +203,14 @@ class CommitLog:
             raise
         for number in numbers:
             log = self._logs.get(number)
-            if log is not None:
+            if log is not None:  # if another connection has committed since, the next commit meets another version
                 self._logs[number] = _Log(log.last)
         return True
 
     def apply_all(self) -> None:
         """Apply the log of all contexts in the open transaction. A damaged log stays as it is."""
         for number in list(context_numbers(self._db, "commit_log")):
-            with suppress(Corrupt):
+            with suppress(Corrupt, UnicodeDecodeError):
                 self.apply(number)
 
     def apply(self, number: int) -> None:
@@ -211,9 +223,10 @@ class CommitLog:
             log = self._read(number)
             if log is None:  # the context was dropped
                 return
-        self._tables.apply(number, log.writes().values(), is_fork=bool(self._sharing.lineage(number)))
         self.clear(number)
         self._tables.execute(_MOVE, (log.last.version, log.last.value, number))
+        if self._db.changes() == 1:  # else the context was dropped
+            self._tables.apply(number, log.writes().values(), is_fork=False)  # a commit to a fork is not in the log
 
     def clear(self, number: int) -> None:
         """Remove the log of a context, in the open transaction."""
@@ -249,16 +262,17 @@ class CommitLog:
         found = self._db.execute(_VERSION, (number,)).fetchone()
         if found is None:
             return None
-        name, version, head = found
-        log, base = _Log(Head(version, head)), number << KEY_BITS
-        for row, head, packed, checksum in self._db.execute(_ROWS, (base, base | MAX_KEY)):
-            version += 1
+        name, base = found[0], number << KEY_BITS
+        log = _Log(head_of(*found))
+        for version, (row, head, packed, checksum) in enumerate(
+            self._db.execute(_ROWS, (base, base | MAX_KEY)), log.base.version + 1
+        ):
             if row & MAX_KEY != version:
                 raise _damage_error(name, f": version {version} is missing")
             if type(head) is not bytes or type(packed) is not bytes or checksum != _checksum(row, head, packed):
                 raise _damage_error(name, f" at version {version}")
             try:
-                log.add(Head(version, head), _decode(packed))
+                log.add(Head(version, head), _decode(packed), len(packed))
             except DecodeError as error:
                 raise _damage_error(name, f" at version {version}") from error
         return log

@@ -35,8 +35,8 @@ class LockWaiter:
     @contextmanager
     def impatient(self) -> Iterator[None]:
         """Return a block in which statements give up if the lock is not free almost at once."""
-        self._is_patient = False
+        before, self._is_patient = self._is_patient, False
         try:
             yield
         finally:
-            self._is_patient = True
+            self._is_patient = before

@@ -191,11 +191,12 @@ class SQLiteStorage:
         check_context_name(target)
         check_families(commit.writes)
         with self._lock, transaction(self._db):
-            self._log.apply(self._tables.number(context))
             row = self._head_row(context)
             if row is None or not commit.follows(head_of(context, row[1], row[2])):
                 raise self._conflict(context, commit.expect)
-            source, number = row[0], self._new_head(target, commit)
+            source = row[0]
+            self._log.apply(source)
+            number = self._new_head(target, commit)
             for family, sql in COPY.items():
                 last = min(below.get(family, MAX_KEY + 1) - 1, MAX_KEY)
                 self._db.execute(sql, {"source": source, "target": number, "last": last})
