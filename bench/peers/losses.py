@@ -70,7 +70,7 @@ MEASURES = (
         False,
         _field("rate"),
         "for each session of twenty messages, quire opens the file, reads its schema and creates a context with four"
-        " segments, which takes as long as the messages",
+        " segments, which takes half as long as the messages",
     ),
     Measure(
         "writers", "messages refused", True, _field("errors"), "quire gave up waiting for the lock of another writer"

@@ -434,6 +434,19 @@ def test_an_interrupt_at_any_step_of_an_append_loses_nothing(
     assert grouped(storage, "c", [4]) == {4: [1, 2, 3, 4, 5, 6, 7, 8, 9]}
 
 
+def test_a_commit_to_a_locked_file_is_refused_and_the_log_stays(path: Path) -> None:
+    with closing(SQLiteStorage(path, busy_seconds=0.02)) as storage, closing(apsw.Connection(str(path))) as other:
+        for version in range(3):
+            commit(storage, "c", version, *pages([version], group=1))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(quire.Busy):
+            commit(storage, "c", 3, *pages([3], group=1))
+        assert count(path) == 2
+        other.execute("ROLLBACK")
+        commit(storage, "c", 3, *pages([3], group=1))
+        assert grouped(storage, "c", [1]) == {1: [0, 1, 2, 3]}
+
+
 def test_reads_of_the_log_do_not_wait_for_the_lock(path: Path) -> None:
     with closing(SQLiteStorage(path, busy_seconds=20)) as storage, closing(apsw.Connection(str(path))) as other:
         for version in range(3):

@@ -164,10 +164,7 @@ class PartBuilder:
         self, reader: Reader, page: PageRecord, messages: Sequence[Message], counted: int | None
     ) -> ViewPart:
         header, index = page.header, reader.index(page.key)
-        for message in messages:
-            if message.has_content or message.role == "tool":
-                break
-        else:
+        if not any(message.has_content or message.role == "tool" for message in messages):
             return ViewPart("exchange", (), 0)
         if not header.clip and counted is not None and counted > self.most:
             text = [Message(role=messages[0].role, content=omission_marker("text", index))]

@@ -61,7 +61,7 @@ _CHUNK = 256
 _PAGE_SIZE = 8192  # texts of about a kilobyte pack well: 1.4 kB each with their journal, against 1.6 kB at 4,096
 _MIN_WAL_PAGES = 500  # 4 MB
 _COMMITS_BETWEEN = 64
-"""The number of commits after which the length of the log is adjusted to the length of the file."""
+"""The number of commits after which the limit of the write-ahead log is adjusted to the length of the file."""
 _MAX_WAL_PAGES = 4_000  # fewer, larger checkpoints: hiding a random page of a million costs a fifth less on average
 
 
@@ -367,7 +367,7 @@ class SQLiteStorage:
             self._migrate()
 
     def _bound_wal(self) -> None:
-        """Let SQLite write the log back when it is about as long as the file."""
+        """Let SQLite write the write-ahead log back when it is about as long as the file."""
         self._db.wal_autocheckpoint(max(_MIN_WAL_PAGES, min(self._db.pragma("page_count"), _MAX_WAL_PAGES)))
 
     def _use_wal(self, deadline: float) -> None:
