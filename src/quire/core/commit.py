@@ -53,6 +53,17 @@ from quire.storage.base import (
 )
 
 
+class _FolderChange:
+    """The children that a folder gains or loses, the sum of their orders, and the highest rank of a new one."""
+
+    __slots__ = ("children", "last", "orders")
+
+    def __init__(self) -> None:
+        self.children = 0
+        self.orders = 0
+        self.last = b""
+
+
 class Changes:
     """The writes of a plan, the previous values for the journal, and the derived values for the state in memory."""
 
@@ -71,7 +82,7 @@ class Changes:
         self._state = plan.state
         self.tally_of = plan.state.head.tally_of
         self.tally = plan.state.head.tally
-        self._deltas: dict[int, tuple[int, int, bytes]] = {}  # children, sum of orders and highest new rank by folder
+        self._deltas: dict[int, _FolderChange] = {}
         self._new_pages: list[int] = []
         for number, segment in plan.segments.items():
             self._segment(number, segment)
@@ -198,22 +209,27 @@ class Changes:
         if old is None:
             self._new_page(key, page)
             return
-        place = _place_of(old)
+        before, group, order = self._encode(key, old)
         if self._plan.omits_previous:
             self.touched.append(Touched(PAGE_CODE, key))
         else:
-            before = encode_page(key, old if isinstance(old, Gone) else old.header, *place, self._mark)
-            self.touched.append(Touched(PAGE_CODE, key, before, *place))
-        new_place = _place_of(page)
-        value = encode_page(key, page if isinstance(page, Gone) else page.header, *new_place, self._mark)
-        if place == new_place:
+            self.touched.append(Touched(PAGE_CODE, key, before, group, order))
+        value, new_group, new_order = self._encode(key, page)
+        if group == new_group and order == new_order:
             self.writes.append(Patch(PAGE, key, value))
         else:
-            self.writes.append(Put(PAGE, key, value, *new_place))
+            self.writes.append(Put(PAGE, key, value, new_group, new_order))
             self.moved = True
             self._tally(old, -1)
             self._tally(page, +1)
         self._pin(key, old, page)
+
+    def _encode(self, key: int, page: PageRecord | Gone) -> tuple[bytes, int | None, bytes]:
+        """Return the value of a page, with its group and its order in the storage."""
+        if isinstance(page, Gone):
+            return encode_page(key, page, None, b"", self._mark), None, b""
+        group, rank = page.group, page.rank
+        return encode_page(key, page.header, group, rank, self._mark), group, rank
 
     def _new_page(self, key: int, page: PageRecord | Gone) -> None:
         self.touched.append(Touched(PAGE_CODE, key))
@@ -230,17 +246,21 @@ class Changes:
 
     def _tally(self, page: PageRecord | Gone | None, by: int) -> None:
         if isinstance(page, PageRecord) and page.parent is not None:
-            count, orders, last = self._deltas.get(page.parent, (0, 0, b""))
+            found = self._deltas.get(page.parent)
+            if found is None:
+                found = self._deltas[page.parent] = _FolderChange()
             if not page.is_cold:
-                count, orders = count + by, orders + by * crc32(page.rank)
-            self._deltas[page.parent] = (count, orders, max(page.rank, last) if by > 0 else last)
+                found.children += by
+                found.orders += by * crc32(page.rank)
+            if by > 0 and page.rank > found.last:
+                found.last = page.rank
 
     def _tallies(self) -> None:
-        for key, (count, orders, last) in self._deltas.items():
+        for key, delta in self._deltas.items():
             known = self._plan.stored_folder(key)
-            tally = known.tally.plus(count, orders)
-            self.folders[key] = Folder(tally, max(known.last or b"", last) or None)
-            is_changed = bool(count or orders)
+            tally = known.tally.plus(delta.children, delta.orders)
+            self.folders[key] = Folder(tally, max(known.last or b"", delta.last) or None)
+            is_changed = bool(delta.children or delta.orders)
             if key == self.tally_of:
                 self.tally = tally.pack()
             elif is_changed and len(self._deltas) == 1:  # the head keeps this folder's count from now on

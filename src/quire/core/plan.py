@@ -320,7 +320,8 @@ class Plan(Reader):
 
     def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
         """Move a page to another place, optionally with other header fields."""
-        self._last[parent] = max(rank, self._last.get(parent, b""))
+        if rank > self._last.get(parent, b""):
+            self._last[parent] = rank
         return self._change(record, parent, rank, fields)
 
     def place_home(self, record: PageRecord, **fields: Any) -> None:

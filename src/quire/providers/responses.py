@@ -97,6 +97,8 @@ def _speaks(value: Values) -> bool:
 def _message(run: Sequence[Entry]) -> Message:
     """Read the message that a group of items forms."""
     first = run[0]
+    if len(run) == 1 and (plain := _read_plain(first)) is not None:
+        return plain
     if is_call_output(first.value):
         message = _output(first)
     elif not is_by_assistant(first.value):
@@ -108,6 +110,18 @@ def _message(run: Sequence[Entry]) -> Message:
     message = keep_original(message, [item.value for item in run], list(_format_items(message, kinds)))
     meta = {key: value for item in run for key, value in item.meta.items()}
     return structs.replace(message, meta=meta) if meta else message
+
+
+def _read_plain(item: Entry) -> Message | None:
+    """Return the message of a usual item, which has only a role and a text; None for any other item."""
+    value = item.value
+    if len(value) != 2 or item.meta:
+        return None
+    spelled, text = value.get("role"), value.get("content")
+    role = _ROLES.get(spelled) if type(spelled) is str and type(text) is str else None
+    if role is None:
+        return None
+    return Message(role=role, content=text, origin="responses", developer=spelled == "developer")
 
 
 def _input(item: Entry) -> Message:

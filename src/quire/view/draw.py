@@ -29,6 +29,7 @@ _MIN_CLIP = 24
 _LATER = "(shown here from the next fold on)"
 _CACHE_BYTES = 1 << 25
 _PART_BYTES = 1_000
+_MOST_LINES = 4_096
 _TOKEN_BYTES = 8
 """The estimated memory of a part in bytes: a constant, and these bytes for each of its tokens."""
 _MANY_CHARACTERS = 1 << 16
@@ -55,6 +56,7 @@ class PartBuilder:
         self.most = maxsize
         """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
         self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
+        self._lines: SizedCache[int, tuple[PageRecord, bool, tuple[str, int]]] = SizedCache(_MOST_LINES)
         self.prepared_lines = PreparedLines()
         """Lines that the next fold is expected to need."""
 
@@ -114,11 +116,19 @@ class PartBuilder:
         return self.measure(text) + PER_MESSAGE
 
     def draw_line(self, reader: Reader, page: PageRecord) -> tuple[str, int]:
-        """Return the line of a page and its tokens. The line of a folded chapter was counted when it was folded."""
+        """Return the line of a page and its tokens. The line of a folded chapter was counted when it was folded.
+
+        The line of each version of a page is drawn once.
+        """
+        known = self._lines.get(page.key)
+        if known is not None and known[0] is page and known[1] is reader.is_preview:
+            return known[2]
         text = page_line(reader.index(page.key), page.header)
         escaped = f"{self.escaping.escape_line(text[:-1])}\n"
         counted = page.header.line_tokens if escaped == text and not reader.is_preview else 0
-        return escaped, counted or self.measure(escaped)
+        line = escaped, counted or self.measure(escaped)
+        self._lines.put(page.key, (page, reader.is_preview, line))
+        return line
 
     def _note(self, reader: Reader, page: PageRecord) -> ViewPart:
         """Return a text page. A summary with a `clip` of very few tokens shows only its name, its index or `…`."""

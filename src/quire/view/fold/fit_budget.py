@@ -24,6 +24,7 @@ from quire.storage.base import Write
 from quire.view.clip import share_equally
 from quire.view.draw import FOLDED, PartBuilder, block_head, shown_pages
 from quire.view.fold.folding import (
+    ChosenPages,
     LineBudget,
     RowItem,
     choose_pages,
@@ -80,7 +81,6 @@ class BudgetFitter:
         self._total: int | None = None  # None after a change, until it is measured again
         self._fixed_changed = self._conversation_changed = True  # since the view was drawn last
         self._first_row: list[RowItem] | None = None  # None after a change of the conversation
-        self._line_sizes: dict[int, tuple[PageRecord, int]] = {}
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
     def fit(
@@ -185,7 +185,7 @@ class BudgetFitter:
 
     def next_to_fold(self, target: int) -> list[PageRecord]:
         """Return the pages that folding down to the target would take."""
-        return [item.page for item in self._choose(self._row(), *self._measure(target))]
+        return [item.page for item in self._choose(self._row(), *self._measure(target)).items]
 
     def _bring_back_last_turn(self) -> int:
         """Take the last turn out of a folded line that ends the conversation; return the tokens of the view."""
@@ -212,7 +212,7 @@ class BudgetFitter:
         turns, _, excess, limit = self._measure(target)
         if self._config.sliding_window is not None or excess <= 0:
             return False
-        return bool(self._choose(self._row(), turns, min(target // 2, self._last_turns), excess, limit))
+        return bool(self._choose(self._row(), turns, min(target // 2, self._last_turns), excess, limit).items)
 
     def _fold_old(self, target: int) -> None:
         for _ in range(_TRIES):
@@ -220,7 +220,7 @@ class BudgetFitter:
             if excess <= 0:
                 return
             if not self._fold(turns, room, excess, limit):
-                return  # another round would do the same
+                return  # another round would change nothing
 
     def _planned(self) -> tuple[list[PageRecord | Gone], list[Counter]]:
         """Return the pages and counters of the plan: they differ after any change of pages."""
@@ -309,23 +309,22 @@ class BudgetFitter:
         """Return the tokens within which the last turns are kept: half the budget while a window is shown whole."""
         return max(room, self._budget // 2) if self._tail.has_open_windows else room
 
-    def _choose(
-        self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None
-    ) -> Sequence[RowItem]:
+    def _choose(self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None) -> ChosenPages:
         protected = protected_pages(row, self.plan, turns, room)
         return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> bool:
-        """Plan to fold the oldest pages; return whether this changed the plan."""
+        """Plan to fold the oldest pages; return whether another call may change the plan again."""
         row, before = self._row(), self._planned()
-        chosen = self._choose(row, turns, room, excess, limit)
+        chosen, are_all = self._choose(row, turns, room, excess, limit)
         head = self._builder.message_tokens(block_head(self._builder.key, FOLDED))
         lines = LineBudget(self._builder.measure, self._lines, head, self._builder.prepared_lines)
-        self.result += fold_pages(self.plan, row, chosen, lines)
+        result, is_complete = fold_pages(self.plan, row, chosen, lines)
+        self.result += result
         if self._planned() == before:
             return False
         self._invalidate(fixed=False)
-        return True
+        return not (are_all and is_complete)
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
@@ -355,24 +354,16 @@ class BudgetFitter:
             if header.lifecycle is not Lifecycle.ACTIVE:
                 continue
             if header.visibility is Visibility.HIDDEN:
-                yield RowItem(page, self._line_tokens(page), is_line=True)
+                yield RowItem(page, self._builder.draw_line(self.plan, page)[1], is_line=True)
             elif header.folder:
                 inner = list(shown_pages(plan, page.key))
                 yield RowItem(page, sum(self._page_tokens(leaf) for leaf in inner), is_line=False, leaves=inner)
             else:
                 yield RowItem(page, self._page_tokens(page), is_line=False)
 
-    def _line_tokens(self, page: PageRecord) -> int:
-        """Return the tokens of the line of a page. Each version of a page is drawn once."""
-        known, size = self._line_sizes.get(page.key, (None, 0))
-        if known is not page:
-            size = self._builder.draw_line(self.plan, page)[1]
-            self._line_sizes[page.key] = page, size
-        return size
-
     def _page_tokens(self, page: PageRecord) -> int:
         if page.header.visibility is Visibility.HIDDEN:
-            return self._line_tokens(page)
+            return self._builder.draw_line(self.plan, page)[1]
         if page.header.folder:
             return 0
         node = self._cache.node_of(page)

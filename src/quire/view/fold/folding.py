@@ -290,6 +290,13 @@ def _merge_oldest(
     return merged is not None
 
 
+def _equal_lines(first_row: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
+    """Yield the runs of neighbouring lines of one level in one folder."""
+    for (level, _), run in groupby(first_row, key=lambda page: (_carried_level(page), page.parent)):
+        if level:
+            yield list(run)
+
+
 def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
     """Return the tokens of all lines, with the heads of their blocks."""
     blocks = groupby(first_row, key=lambda page: generation_of(page) if is_folded_line(page) else None)
@@ -363,7 +370,14 @@ def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: in
     return essential_pages(row, reader) | set(newest)
 
 
-def choose_pages(row: Sequence[RowItem], kept: set[int], excess: int, limit: int | None, lines: int) -> list[RowItem]:
+class ChosenPages(NamedTuple):
+    """The pages that a fold takes, and whether these are all that it could take."""
+
+    items: list[RowItem]
+    are_all: bool
+
+
+def choose_pages(row: Sequence[RowItem], kept: set[int], excess: int, limit: int | None, lines: int) -> ChosenPages:
     """Return the oldest pages whose folding saves `excess` tokens. Choose whole turns unless these are far larger.
 
     No page with message `limit` or later is chosen. The estimate assumes that all lines take at most `lines` tokens.
@@ -379,17 +393,22 @@ def choose_pages(row: Sequence[RowItem], kept: set[int], excess: int, limit: int
             break
         if gone - min(left, lines / 2) >= excess:  # many lines are merged: they seldom use all of their room
             if header.form is Form.USER or turn_at_limit > _UNIT_TOKENS * 4:
-                break
+                return ChosenPages(chosen, are_all=False)
             turn_at_limit += item.tokens
         chosen.append(item)
         gone += item.tokens
         left += min(_LINE_TOKENS, item.tokens / _LINE_PART)
-    return chosen
+    return ChosenPages(chosen, are_all=True)
 
 
-def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], lines: LineBudget) -> FoldResult:
-    """Plan the folding of the chosen pages, then carry and merge the lines."""
-    done = FoldResult()
+def fold_pages(
+    plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], lines: LineBudget
+) -> tuple[FoldResult, bool]:
+    """Plan the folding of the chosen pages, then carry and merge the lines.
+
+    Return the result, and whether all chosen pages are folded and no lines are left to carry or to merge.
+    """
+    done, is_complete = FoldResult(), True
     limit, count = max_summary_tokens(lines.limit), lines.count
     places = {item.page.key: place for place, item in enumerate(row)}
     bounds = [batch.boundary for batch in plan.batches()]
@@ -405,12 +424,14 @@ def fold_pages(plan: Plan, row: Sequence[RowItem], chosen: Sequence[RowItem], li
         folded, pages = _fold_unit(plan, unit, limit, lines)
         if not folded.saved:
             folded, pages = _absorb(plan, unit, first_row, count)
+            is_complete = is_complete and not pages
         done += folded
         first_row += pages
         place += len(unit)
     first_row = carry_lines(plan, first_row, lines, limit)
     merge_lines(plan, first_row, lines, limit)
-    return done
+    is_complete = is_complete and not any(len(run) >= CARRY for run in _equal_lines(first_row))
+    return done, is_complete and _lines_size(first_row, lines.head) <= lines.limit
 
 
 def _expanded_items(row: Sequence[RowItem]) -> list[RowItem]:
