@@ -12,7 +12,7 @@ from quire.search import tokenizer
 from quire.search.page_text import CLOSE, OPEN, make_snippet
 from quire.search.query import MAX_QUERY, parse_query
 from quire.search.tokenizer import MAX_TERM, PART_SEPARATOR, split_terms, stem, tokenize
-from quire.storage.search_protocol import Phrase
+from quire.storage.search_protocol import Phrase, join_terms
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,13 @@ def test_no_term_is_long_or_holds_what_an_engine_could_read_as_an_operator(text:
 def test_a_megabyte_is_cut_in_bounded_time(text: str) -> None:
     assert len(split_terms(text)) + len(tokenize(text)[1]) <= len(text) + 2  # quadratic work would not end here
     assert len(make_snippet(text, ["zz", "数"])) < 1_000
+
+
+@given(st.text("abzABZ019 _-.\n手é", max_size=200) | st.text())
+def test_terms_in_one_text_are_the_terms_in_a_list(text: str) -> None:
+    found, listed = tokenize(text)[0], split_terms(text)
+    assert (list(found), len(found), join_terms(found).split()) == (listed, len(listed), listed)
+    assert not listed or (found[0], found[-1]) == (listed[0], listed[-1])
 
 
 @given(st.text("abzABZ019 _-.\n", max_size=12) | st.text(max_size=12))

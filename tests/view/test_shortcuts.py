@@ -17,10 +17,12 @@ import pytest
 
 import quire
 from quire import IrreducibleFloor, View
+from quire.model.sized_cache import SizedCache
 from quire.providers import format_request
-from quire.view.fold import folding
+from quire.view.draw import PartBuilder
+from quire.view.fold import fit_budget, folding
 from quire.view.fold.fit_budget import BudgetFitter
-from quire.view.fold.folding import LineWriter
+from quire.view.fold.folding import ChosenPages, LineWriter, choose_pages
 from quire.view.renderer import Renderer
 from quire.view.view_cache import ViewCache
 from tests.view.states import Walk
@@ -28,6 +30,7 @@ from tests.view.states import Walk
 SEED = int(os.environ.get("QUIRE_SEED", "7000"))
 WALKS, LONG_WALKS = 6, 400
 STEPS = 30
+draw_line = PartBuilder.draw_line
 
 
 def forms(view: View) -> tuple[Any, ...]:
@@ -35,6 +38,17 @@ def forms(view: View) -> tuple[Any, ...]:
     pages = [(shown.key, shown.granularity, shown.tokens) for shown in view.pages]
     written = (view.openai(), view.responses(), view.anthropic(), view.bill())
     return (*written, view.tokens, view.shared_prefix, view.fold, pages)
+
+
+def choose_and_try_again(*given: Any) -> ChosenPages:
+    """Choose pages, and let the fold try again even if there are no others to choose."""
+    return choose_pages(*given)._replace(are_all=False)
+
+
+def draw_line_again(self: PartBuilder, *given: Any) -> tuple[str, int]:
+    """Draw a line without the lines that were drawn before."""
+    self._lines = SizedCache(0)
+    return draw_line(self, *given)
 
 
 def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> list[Any]:
@@ -47,6 +61,8 @@ def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> l
             patch.setattr(BudgetFitter, "start_from", lambda self, shown: None)
             patch.setattr(ViewCache, "prepare_fold", lambda self, *values: None)
             patch.setattr(ViewCache, "node_of", lambda self, page: None)
+            patch.setattr(fit_budget, "choose_pages", choose_and_try_again)
+            patch.setattr(PartBuilder, "draw_line", draw_line_again)
         walk = Walk(number)
         found: list[Any] = []
         for _ in range(STEPS):

@@ -19,10 +19,12 @@ Recall compares stems. The index has the words as they are, so that names in cod
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Final
 from unicodedata import is_normalized, name, normalize
+
+from quire.storage.search_protocol import SpacedTerms
 
 TOKENIZER_VERSION = b"3"
 """The version of the rules. A change of the rules must change it; then every index is rebuilt."""
@@ -144,15 +146,25 @@ def split_terms(text: str) -> list[str]:
     return _terms(normalize_text(text), joined=_has_joints(text))
 
 
-def tokenize(text: str) -> tuple[list[str], list[str]]:
+def tokenize(text: str) -> tuple[Sequence[str], list[str]]:
     """Return the terms of a text in order, and the parts of its compound names."""
     joined = _has_joints(text)
-    return _terms(normalize_text(text), joined=joined), _parts(text) if joined else []
+    normal, parts = normalize_text(text), _parts(text) if joined else []
+    if normal.isascii():
+        spaced = _space_words(normal, joined=joined)
+        if not _has_long_word(spaced):
+            return SpacedTerms(spaced), parts
+    return _terms(normal, joined=joined), parts
+
+
+def _space_words(text: str, *, joined: bool) -> str:
+    """Return an ASCII text with only its words and blanks."""
+    return (_split_numbers(text) if joined else text).translate(_WORDS_ONLY)
 
 
 def _terms(text: str, *, joined: bool) -> list[str]:
     if text.isascii():
-        text = (_split_numbers(text) if joined else text).translate(_WORDS_ONLY)
+        text = _space_words(text, joined=joined)
         words = text.split()
         return [word[:MAX_TERM] for word in words] if _has_long_word(text) else words
     found: list[str] = []

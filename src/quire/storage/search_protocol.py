@@ -7,8 +7,8 @@ the same order.
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -73,6 +73,30 @@ class ScoredDocument(Protocol):
 
 Score = Callable[[ScoredDocument], float]
 """Returns the score of a document."""
+
+
+class SpacedTerms(Sequence[str]):
+    """Terms in one text, separated by blanks. They are listed only where a list is needed."""
+
+    __slots__ = ("_size", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._size = len(text.split())
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.text.split())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.text.split()[place]
+
+
+def join_terms(terms: Sequence[str]) -> str:
+    """Return the terms as one text, separated by blanks."""
+    return terms.text if isinstance(terms, SpacedTerms) else " ".join(terms)
 
 
 class Document(Struct, frozen=True):

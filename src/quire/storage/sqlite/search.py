@@ -35,6 +35,7 @@ from quire.storage.search_protocol import (
     ScoredKey,
     Sizes,
     Span,
+    join_terms,
 )
 from quire.storage.sqlite.schema import SEARCH, context_numbers, reading, transaction
 
@@ -276,7 +277,7 @@ class FtsIndex:
         if old:
             self._db.executemany(_DELETE, ((base | key,) for key in old))
         blocks.update(sizes.put(document.key, len(document.body)) for document in documents)
-        rows = ((base | document.key, *map(" ".join, document.fields)) for document in documents)
+        rows = ((base | document.key, *map(join_terms, document.fields)) for document in documents)
         self._db.executemany(_INSERT, rows)
         self._db.executemany(_PUT_SIZES, ((base | block, sizes.block(block)) for block in sorted(blocks)))
 
