@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -84,3 +86,27 @@ def test_the_install_command_of_a_clone_on_the_path_names_the_clone(monkeypatch:
 
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     assert install_command("server") == f"pip install '{Path(quire.__file__).parents[2]}[server]'"
+
+
+_WITHOUT_EXTRAS = """
+import sys
+
+for name in %r:
+    sys.modules[name] = None  # an import of it fails
+from quire import *
+from quire.errors import NotInstalled
+import quire
+
+for address, extra in (("postgresql://user@localhost/db", "postgres"), ("s3://bucket/prefix", "s3")):
+    try:
+        quire.open(address)
+    except NotInstalled as error:
+        assert error.command.endswith(f"[{extra}]'"), error.command
+    else:
+        raise AssertionError(address)
+"""
+
+
+def test_without_the_extras_all_names_can_be_imported_and_an_error_names_the_extra() -> None:
+    script = _WITHOUT_EXTRAS % (["psycopg", "obstore", "numpy", "starlette", "uvicorn", "opentelemetry", "wordllama"],)
+    subprocess.run([sys.executable, "-c", script], check=True)

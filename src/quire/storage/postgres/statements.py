@@ -6,12 +6,11 @@ so it goes to libpq directly. This takes less than half of the time in the clien
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from psycopg import Connection, generators
-from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGresult
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg.pq.abc import PGresult
 
 INT2, INT8, BYTEA, TEXT = 21, 20, 17, 25
 """Numbers of types, which are the same in every database."""
@@ -50,7 +49,7 @@ class PreparedStatements:
         self._names: dict[str, bytes] = {}
         self._uses: dict[str, int] = {}
 
-    def run(self, db: Connection[Any], sql: Sql) -> PGresult:
+    def run(self, db: "Connection[Any]", sql: Sql) -> "PGresult":
         """Return the result of a statement, in binary form. Raises the driver's errors.
 
         A statement is prepared after `prepare_threshold` uses; never, if the connection has no threshold.
@@ -64,7 +63,7 @@ class PreparedStatements:
             db.pgconn.send_query_prepared(name, values, formats, 1)
         return _receive(db)
 
-    def _prepare(self, db: Connection[Any], text: str, types: Sequence[int]) -> bytes | None:
+    def _prepare(self, db: "Connection[Any]", text: str, types: Sequence[int]) -> bytes | None:
         """Prepare a statement that was used often enough, and return its name."""
         threshold = db.prepare_threshold
         if threshold is None or len(self._names) == _MAX_PREPARED:
@@ -82,8 +81,12 @@ class PreparedStatements:
         return name
 
 
-def _receive(db: Connection[Any]) -> PGresult:
+def _receive(db: "Connection[Any]") -> "PGresult":
     """Wait for the result of what was sent."""
+    from psycopg import generators  # late: without the driver, quire can be imported
+    from psycopg.errors import error_from_result
+    from psycopg.pq import ExecStatus
+
     result: PGresult = db.wait(generators.execute(db.pgconn))[-1]
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_from_result(result)
