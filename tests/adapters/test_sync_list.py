@@ -24,7 +24,7 @@ def parse(item: Item) -> list[Message]:
 
 
 def sync(ctx: quire.Context) -> ListSync[Item]:
-    return ListSync(ctx, parse, lambda item: "\n".join(item).encode())
+    return ListSync(ctx, parse, lambda item, _: "\n".join(item).encode())
 
 
 def said(ctx: quire.Context) -> list[str]:
@@ -147,7 +147,7 @@ def test_a_system_prompt_that_the_list_has_no_more_stays() -> None:
     following = ListSync[tuple[str, str]](
         ctx,
         lambda item: [Message(role="system" if item[0] == "s" else "user", content=item[1])],
-        lambda i: repr(i).encode(),
+        lambda item, _: repr(item).encode(),
     )
     following.update([("s", "be kind"), ("u", "one")])
     following.update([("u", "two")])

@@ -163,7 +163,7 @@ class ContextPool(Generic[Item]):
         self,
         where: Where,
         parse: Callable[[Item], Sequence[Message]],
-        fingerprint: Callable[[Item], bytes],
+        fingerprint: Callable[[Item, Sequence[Message]], bytes],
         **options: Unpack[Options],
     ) -> None:
         setup_of(options)  # a misspelt option is an error here, not in the first turn

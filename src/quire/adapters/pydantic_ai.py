@@ -59,18 +59,22 @@ def parse(item: ModelMessage) -> list[Message]:
     return read(item, "message")
 
 
-def fingerprint(item: ModelMessage) -> bytes:
+def fingerprint(item: ModelMessage, parsed: Sequence[Message]) -> bytes:
     """Return bytes that are equal for items with the same content, also after a restart.
 
     Signatures are left out: items that older versions stored have none.
     """
-    return msgspec.json.encode([(m.role, _unsigned(m.content), m.tool_calls, m.tool_call_id) for m in parse(item)])
+    return msgspec.json.encode([(m.role, _unsigned(m.content), m.tool_calls, m.tool_call_id) for m in parsed])
 
 
 def _unsigned(content: str | list[Part] | None) -> str | list[Part] | None:
     if not isinstance(content, list):
         return content
     return [{"type": "thinking", "text": part["text"]} if part["type"] == "thinking" else part for part in content]
+
+
+def _list_spoken(item: ModelMessage) -> list[SpokenPart]:
+    return spoken_parts(item) if isinstance(item, ModelRequest) else []
 
 
 def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
@@ -98,7 +102,7 @@ def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[
             whole = place is not None and isinstance(item, ModelResponse)
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuild_response(message, item))
         elif source is not None and isinstance(item, ModelRequest):
-            part = spoken_parts(item)[source.part][0]
+            part = sync.cached(source.item, _list_spoken)[source.part][0]
             pieces.append((item, part if place is not None else _clip_part(message, part, names)))
         else:
             pieces.append((None, _make_part(message, names)))

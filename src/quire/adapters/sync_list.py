@@ -13,8 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from hashlib import blake2b
+from itertools import compress, count
+from operator import is_not
 from threading import RLock
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -193,6 +195,7 @@ def apply_changes(plan: Plan, changes: ListChanges, chain: str) -> None:
 
 
 Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class ItemPlace(NamedTuple):
@@ -205,12 +208,15 @@ class ItemPlace(NamedTuple):
 class ListSync(Generic[Item]):
     """Keeps the conversation of a context equal to a list of a framework's items.
 
-    `parse` returns the messages of an item (possibly none). `fingerprint` returns bytes that are equal for equal items,
-    also after a restart.
+    `parse` returns the messages of an item (possibly none). `fingerprint` takes an item and its messages; it returns
+    bytes that are equal for equal items, also after a restart.
     """
 
     def __init__(
-        self, ctx: Context, parse: Callable[[Item], Sequence[Message]], fingerprint: Callable[[Item], bytes]
+        self,
+        ctx: Context,
+        parse: Callable[[Item], Sequence[Message]],
+        fingerprint: Callable[[Item, Sequence[Message]], bytes],
     ) -> None:
         self.ctx = ctx
         self._parse = parse
@@ -219,6 +225,8 @@ class ListSync(Generic[Item]):
         self._chain: list[str] = []
         self._fingerprints: list[str] = []
         self._parsed: dict[int, Sequence[Message]] = {}
+        self._computed: dict[int, object] = {}
+        self._origins: dict[int, tuple[Message, ItemPlace]] = {}  # of messages that the last view shows unchanged
         self._places: dict[str, int] = {}
         self._equal: dict[str, int] = {}
         self._lock = RLock()
@@ -237,14 +245,33 @@ class ListSync(Generic[Item]):
         """Yield the messages of a view, each with its place in the list if the view shows it unchanged."""
         with self._lock:
             shown: set[int] = set()
+            known, self._origins = self._origins, {}
             for message in view.messages:
-                place = self.find_source(message)
-                if place is None:
+                found = known.get(id(message))
+                if found is not None and found[0] is message:
+                    place = found[1]
+                elif (source := self.find_source(message)) is None:
                     yield message, None
                     continue
+                elif not _is_equal(message, self._parse_once(source.item)[source.part]):
+                    shown.add(source.item)
+                    yield message, None
+                    continue
+                else:
+                    place = source
                 shown.add(place.item)
-                yield message, place if _is_equal(message, self._parse_once(place.item)[place.part]) else None
+                self._origins[id(message)] = message, place
+                yield message, place
             self._parsed = {item: messages for item, messages in self._parsed.items() if item in shown}
+            self._computed = {item: value for item, value in self._computed.items() if item in shown}
+
+    def cached(self, item: int, compute: Callable[[Item], T]) -> T:
+        """Return what `compute` returns for an item; it is kept as long as views show the item."""
+        with self._lock:
+            known = self._computed.get(item)
+            if known is None:
+                known = self._computed[item] = compute(self._items[item])
+            return cast(T, known)
 
     def find_source(self, message: Message) -> ItemPlace | None:
         """Return the place of a message of a view, whole or clipped; None if it is not from the list."""
@@ -254,27 +281,32 @@ class ListSync(Generic[Item]):
 
     def _update_fingerprints(self, items: Sequence[Item]) -> None:
         """Compute the fingerprints of new items. Items are compared by identity, so a growing list costs little."""
-        same = 0
-        for mine, theirs in zip(self._items, items, strict=False):
-            if mine is not theirs:
-                break
-            same += 1
+        shortest = min(len(self._items), len(items))
+        same = next(compress(count(), map(is_not, self._items, items)), shortest)
+        if same < len(self._items):
+            self._origins.clear()
+            self._computed.clear()
         for gone, printed in zip(self._chain[same:], self._fingerprints[same:], strict=True):
             self._places.pop(gone, None)
             self._equal.pop(printed, None)
         self._parsed = {place: messages for place, messages in self._parsed.items() if place < same}
         del self._items[same:], self._chain[same:], self._fingerprints[same:]
-        for item in items[same:]:
-            before, printed = self._chain[-1] if self._chain else "", _digest(self._redacted_fingerprint(item))
+        for place, item in enumerate(items[same:], same):
+            messages = self._parse(item)
+            before, printed = (
+                self._chain[-1] if self._chain else "",
+                _digest(self._redacted_fingerprint(item, messages)),
+            )
             link = _digest(f"{before}{printed}".encode())
-            self._places[link] = self._equal[printed] = len(self._items)
+            self._parsed[place] = messages
+            self._places[link] = self._equal[printed] = place
             self._items.append(item)
             self._chain.append(link)
             self._fingerprints.append(printed)
 
-    def _redacted_fingerprint(self, item: Item) -> bytes:
+    def _redacted_fingerprint(self, item: Item, messages: Sequence[Message]) -> bytes:
         """Return the fingerprint of an item as it is stored, without what `redact` removes."""
-        redaction, found = self.ctx.pages._engine.redaction, self._fingerprint(item)
+        redaction, found = self.ctx.pages._engine.redaction, self._fingerprint(item, messages)
         return (
             found if redaction is None else redaction.json_text(found.decode(errors="replace"), compact=True).encode()
         )
@@ -294,7 +326,7 @@ class ListSync(Generic[Item]):
         fresh = [one.message for one in added]
         try:
             if fresh:
-                self.ctx.add(fresh, view=view)
+                self.ctx.conversation._add_parsed(fresh, view)
         except InvalidOperation:  # the list is broken: import stores what no model may see
             self.ctx.import_messages(fresh)
 

@@ -152,8 +152,18 @@ class Conversation:
             messages = parse(message, provider)
             if not messages:
                 raise InvalidValue(f"There is no message in {short_repr(message)}.")
+        return self._add_parsed(messages, view, id, at)
+
+    def _add_parsed(
+        self,
+        messages: Sequence[Message],
+        view: object | None = None,
+        message_id: str | None = None,
+        at: datetime | None = None,
+    ) -> int:
+        """Add messages that a parser of quire returned, in one commit; return the index of the last one."""
         operation = messages[0].role if len(messages) == 1 else "add"
-        return self._receive(operation, messages, view, id, at)
+        return self._receive(operation, messages, view, message_id, at)
 
     def import_messages(
         self,

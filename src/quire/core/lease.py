@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -236,8 +236,17 @@ def identify_process() -> str:
 
     Return "" on a system without these values. There, the lease of a dead process ends only when it expires.
     """
-    pid = os.getpid()
-    return f"{_machine()} {pid} {_start_time(pid)}" if _machine() else ""
+    return _identify(os.getpid()) if _machine() else ""
+
+
+@lru_cache(maxsize=1)
+def _identify(pid: int) -> str:
+    """Return the identity of this process. It is read once, and again in the child of a fork."""
+    return f"{_machine()} {pid} {_start_time(pid)}"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_identify.cache_clear)
 
 
 def is_dead(process: str) -> bool:
