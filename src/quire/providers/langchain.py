@@ -85,12 +85,17 @@ def _normalize(value: object, place: str) -> tuple[str, Values]:
         value = {"type": name.removesuffix("Chunk").removesuffix("Message").lower(), **fields}
     elif isinstance(value.get("data"), Mapping):
         value = {**value["data"], "type": value["type"]}
-    found = {name: value[name] for name in _FIELDS if name in value}
+    found = {name: value[name] for name in _FIELDS if name in value and not _is_left_out(name, value[name])}
     for name, keys in _INNER_FIELDS.items():
         if isinstance(inner := found.get(name), Mapping):
             found[name] = {key: inner[key] for key in keys if key in inner}
     plain = _to_plain_json(found, place, is_object)
     return str(plain.get("type")).removesuffix("MessageChunk").lower(), plain
+
+
+def _is_left_out(name: str, value: object) -> bool:
+    """Return whether a field is read like a missing one. Most fields of a message object are empty."""
+    return name != "content" and (value is None or (type(value) in (dict, list) and not value))
 
 
 def _to_plain_json(found: Values, place: str, is_object: bool) -> Values:
