@@ -271,8 +271,10 @@ class BudgetFitter:
             self.plan.lays_out = True
         if rooms is None:
             rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
+        had_changes = bool(self.plan.layouts)
         self._layout.lay_out(rooms)
-        self._invalidate(conversation=False)
+        if had_changes or self.plan.layouts or self._cache.exceeds:
+            self._invalidate(conversation=False)
 
     def _shrink_layout(self) -> None:
         """Show fewer whole pages outside the conversation: first fewer notes, then opened pages, then others."""
