@@ -5,8 +5,9 @@ from functools import partial
 from itertools import groupby
 from operator import is_, is_not
 from sys import maxsize
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.reader import Reader
@@ -229,7 +230,7 @@ class PartBuilder:
         self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * tokens)
 
 
-class Node(NamedTuple):
+class Node(Struct, frozen=True, gc=False):
     """An element of the conversation in a view: a part, and the page or the folded pages that it shows.
 
     `opened` is the entry that opened a quoted page or added the reply below a prelude, 0 for other elements.

@@ -10,6 +10,8 @@ A fold ends all thinking before it.
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
+from msgspec.structs import replace
+
 from quire.core.records import SentView
 from quire.model.messages import Message
 from quire.view.draw import Node
@@ -114,7 +116,7 @@ class ThinkingChain:
         node = self._nodes[place]
         reply = self._reply(place)
         part = reply.whole if reply is not None and kept and reply.whole is not None else node.part.bare or node.part
-        self._nodes[place] = node._replace(part=part)
+        self._nodes[place] = replace(node, part=part)
         return part.tokens - node.part.tokens
 
     def _reply(self, place: int) -> Reply | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.plan import Plan
@@ -56,7 +57,7 @@ class LineBudget(NamedTuple):
     prepared: PreparedLines
 
 
-class RowItem(NamedTuple):
+class RowItem(Struct, frozen=True, gc=False):
     """A page of the conversation's first row, as it is shown now, with its tokens.
 
     The first row are the pages directly below the root of the conversation.
