@@ -33,7 +33,7 @@ Part = dict[str, Any]
 """
 
 
-class ToolCall(Struct, frozen=True, omit_defaults=True):
+class ToolCall(Struct, frozen=True, omit_defaults=True, gc=False):
     """A tool call. `arguments` is the JSON text that the model wrote, or free text for a `custom` tool."""
 
     id: str
@@ -42,7 +42,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
     custom: bool = False
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One message. `index` is its position in the order of arrival; only a cleanup changes it.
 
     `content` is text, a list of parts, or None. `origin` is the provider in whose shape it arrived. `raw` is the

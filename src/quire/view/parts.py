@@ -88,7 +88,7 @@ class PreparedLines:
                 del found[next(iter(found))]
 
 
-class ShownPage(Struct, frozen=True):
+class ShownPage(Struct, frozen=True, gc=False):
     """A page that a part shows: how much of it, the tokens it takes, and the reason if a rule put it there."""
 
     key: int
