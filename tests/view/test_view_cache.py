@@ -1,5 +1,6 @@
 """A view that is updated change by change equals a view that is drawn from scratch."""
 
+import gc
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from quire import (
     PermissionDenied,
     ToolCall,
 )
+from quire.view.parts import ViewPart
 from tests.marks import broad
 from tests.shallow_stack import shallow_stack
 
@@ -260,3 +262,19 @@ def test_a_capacity_is_kept_above_the_threshold_of_folds_too() -> None:
         again = quire.open(store, "agent", compression=config).render(preview=True)
         assert own.openai() == again.openai()
     assert [part.kind for part in own.parts] == ["system", "preamble", "folded", "exchange"]
+
+
+def parts_in_memory() -> int:
+    gc.collect()
+    return sum(type(found) is ViewPart for found in gc.get_objects())
+
+
+def test_the_parts_of_folded_pages_are_dropped() -> None:
+    before = parts_in_memory()
+    ctx = quire.open("memory:", budget=4_000, counter=quire.EstimateCounter())
+    for number in range(600):
+        ctx.add({"role": "assistant" if number % 2 else "user", "content": f"Order {number}: move the pump. " * 8})
+        view = ctx.render()
+    shown = len(view.parts)
+    assert 20 < shown < 200
+    assert parts_in_memory() - before <= 2 * shown, "parts of pages that no view shows are kept"

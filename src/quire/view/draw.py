@@ -1,6 +1,6 @@
 """Drawing: from pages to the parts of a view. A pure function of what a reader sees; it writes nothing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import is_, is_not
@@ -29,6 +29,8 @@ _LEFT_OUT = "…"
 _MIN_CLIP = 24
 _LATER = "(shown here from the next fold on)"
 _CACHE_BYTES = 1 << 25
+_OTHER_BYTES = 1 << 22
+"""The memory for parts that are not of one page: blocks of lines, quotations, texts before a reply."""
 _PART_BYTES = 1_000
 _MOST_LINES = 4_096
 _TOKEN_BYTES = 8
@@ -56,33 +58,44 @@ class PartBuilder:
         self.measure = TokenCache(count, known).count
         self.most = maxsize
         """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
-        self._parts: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_CACHE_BYTES)
+        self._leaves: SizedCache[int, tuple[int, int, ViewPart]] = SizedCache(_CACHE_BYTES)  # with their versions
+        self._others: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_OTHER_BYTES)
         self._lines: SizedCache[int, tuple[PageRecord, bool, tuple[str, int]]] = SizedCache(_MOST_LINES)
         self.prepared_lines = PreparedLines()
         """Lines that the next fold is expected to need."""
 
     def build_leaf(self, reader: Reader, page: PageRecord, committed: int) -> ViewPart | None:
         """Return an exchange with all its messages, or a text page as a note; None if it has nothing to show."""
-        cache_key = self._cache_key(page)
-        part = self._parts.get(cache_key)
+        part = self._known_leaf(page)
         if part is None:
             part = self._exchange(reader, page) if page.header.numbers else self._note(reader, page)
             if page.header.seq <= committed:
-                self._cache(cache_key, part)
+                self._leaves.put(page.key, (page.header.seq, self._shown_size(page), part), self._memory(part))
         return part if part.messages else None
 
     def is_cached(self, page: PageRecord) -> bool:
         """Return whether the part of a page is in the cache."""
-        return self._cache_key(page) in self._parts
+        return self._known_leaf(page) is not None
 
-    def _cache_key(self, page: PageRecord) -> tuple[int, ...]:
-        header = page.header
-        return (page.key, header.seq, self.most) if header.tokens > self.most else (page.key, header.seq)
+    def forget(self, keys: Iterable[int]) -> None:
+        """Drop the parts of pages that a fold changed: they are shown as lines now."""
+        for key in keys:
+            self._leaves.drop(key)
+
+    def _known_leaf(self, page: PageRecord) -> ViewPart | None:
+        known = self._leaves.get(page.key)
+        if known is None or known[0] != page.header.seq or known[1] != self._shown_size(page):
+            return None
+        return known[2]
+
+    def _shown_size(self, page: PageRecord) -> int:
+        """Return the size of the largest view if a page is larger, else 0. The part of such a page depends on it."""
+        return self.most if page.header.tokens > self.most else 0
 
     def build_lines(self, reader: Reader, pages: Sequence[PageRecord], committed: int) -> ViewPart:
         """Return a block of lines for pages that are folded or hidden."""
         cache_key = ("lines", *((page.key, page.header.seq) for page in pages))
-        part = self._parts.get(cache_key)
+        part = self._others.get(cache_key)
         if part is not None:
             return part
         text = block_head(self.key, FOLDED)
@@ -95,15 +108,15 @@ class PartBuilder:
             shown.append(ShownPage(page.key, reader.index(page.key), "line", size))
         part = ViewPart("folded", [Message(role="user", content=text)], tokens, shown)
         if all(page.header.seq <= committed for page in pages):
-            self._cache(cache_key, part)
+            self._others.put(cache_key, part, self._memory(part))
         return part
 
     def get_or_build(self, cache_key: tuple[Any, ...], build: Callable[[], ViewPart]) -> ViewPart:
         """Return the cached part under a key, or build and cache it."""
-        part = self._parts.get(cache_key)
+        part = self._others.get(cache_key)
         if part is None:
             part = build()
-            self._cache(cache_key, part)
+            self._others.put(cache_key, part, self._memory(part))
         return part
 
     def quote_body(self, reader: Reader, page: PageRecord, *, alone: bool = False) -> str:
@@ -225,9 +238,9 @@ class PartBuilder:
         is_clear = text.isascii() and any(digit not in text for digit in self.escaping.sure_digits)
         return is_clear or not self.escaping.has_key(text)
 
-    def _cache(self, cache_key: tuple[Any, ...], part: ViewPart) -> None:
-        tokens = part.tokens if part.tokens <= self.most else 0  # of a larger part, only a line is drawn
-        self._parts.put(cache_key, part, _PART_BYTES + _TOKEN_BYTES * tokens)
+    def _memory(self, part: ViewPart) -> int:
+        """Return the estimated memory of a part. Of a part that is too large for a view, only a line is drawn."""
+        return _PART_BYTES + (_TOKEN_BYTES * part.tokens if part.tokens <= self.most else 0)
 
 
 class Node(Struct, frozen=True, gc=False):

@@ -148,8 +148,12 @@ class ViewCache:
         node = None if place is None else self.nodes[place]
         return node if node is not None and len(node.pages) == 1 and node.pages[0] is page else None
 
-    def adopt(self, state: State) -> None:
-        """Record that the plan that was drawn last is committed: `state` is the state after it."""
+    def adopt(self, state: State, changed: Iterable[int]) -> None:
+        """Record that the plan that was drawn last is committed, with the pages that it changed.
+
+        `state` is the state after it.
+        """
+        self._builder.forget(changed)
         self._anchors, self._layouts = state.deferred_changes(), state.layouts()
         self.is_over_capacity = False
         self._version = state.version
