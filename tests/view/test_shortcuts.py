@@ -160,8 +160,8 @@ def calls_of(action: Callable[[], object]) -> int:
     return calls
 
 
-MOST_CALLS_OF_A_TURN = 480
-MOST_CALLS_OF_A_FOLD = 18_500
+MOST_CALLS_OF_A_TURN = 370
+MOST_CALLS_OF_A_FOLD = 12_200
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="the interpreter inlines other calls")
