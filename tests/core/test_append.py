@@ -28,8 +28,19 @@ def records_of(storage: Storage) -> list[Any]:
     ]
 
 
-def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool) -> tuple[list[Any], int]:
-    """Return all records and views of a walk, and the number of commits without a plan."""
+def take_step(walk: Walk) -> None:
+    """Do a step of the walk, and add a page. What is refused is left out."""
+    walk.step()
+    with suppress(QuireError):
+        folder = walk.chance.choice(("mem", "usr", walk.page("mem")))
+        walk.ctx.pages.create_detail_page("Note", walk.text(3), walk.text(), folder, meta={"n": 1})
+
+
+def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool, turns: bool) -> tuple[list[Any], int]:
+    """Return all records and views of a walk, and the number of commits without a plan.
+
+    With `turns`, every step is a turn, some with a key.
+    """
     appended = 0
     needs_plan, store = append._needs_plan, append._store
 
@@ -46,25 +57,27 @@ def run_walk(number: int, monkeypatch: pytest.MonkeyPatch, *, plans: bool) -> tu
         patch.setattr(append, "_store", count_and_store)
         walk = Walk(number)
         found: list[Any] = []
-        for _ in range(STEPS):
-            walk.step()
-            with suppress(QuireError):
-                folder = walk.chance.choice(("mem", "usr", walk.page("mem")))
-                walk.ctx.pages.create_detail_page("Note", walk.text(3), walk.text(), folder, meta={"n": 1})
+        for step in range(STEPS):
+            if turns:
+                with walk.ctx.turn(f"step {step}" if step % 5 == 0 else None, keep=True):
+                    take_step(walk)
+            else:
+                take_step(walk)
             with suppress(IrreducibleFloor):
                 found.append(walk.ctx.render(**walk.options()).openai())
         walk.ctx.refresh()  # another handle may have written last
         return [*found, walk.ctx.pages.marshal(), records_of(walk.storage)], appended
 
 
+@pytest.mark.parametrize("turns", [False, True])
 def test_an_appended_message_is_stored_like_a_planned_one(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    turns: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walks = LONG_WALKS if request.config.getoption("--long", default=False) else WALKS
     total = 0
     for number in range(SEED, SEED + walks):
-        appended, how_often = run_walk(number, monkeypatch, plans=False)
-        planned, _ = run_walk(number, monkeypatch, plans=True)
+        appended, how_often = run_walk(number, monkeypatch, plans=False, turns=turns)
+        planned, _ = run_walk(number, monkeypatch, plans=True, turns=turns)
         assert appended == planned, f"replay with QUIRE_SEED={number}"
         total += how_often
     assert total > 2 * walks
@@ -88,7 +101,12 @@ def test_a_page_at_the_end_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> Non
     ctx.tool_result("c2", "Two.")
     ctx.tool_result("c1", "One.")
     ctx.assistant("I looked.")
+    with ctx.turn():
+        ctx.user("And now?")
+        view = ctx.render()
+        ctx.add({"role": "assistant", "content": "Still fine."}, view=view)
     monkeypatch.undo()
     texts = [message.text for message in ctx.messages()]
-    assert texts == ["Hello", "Hello!", "How are you?", "Fine.", "", "Two.", "One.", "I looked."]
+    before = ["Hello", "Hello!", "How are you?", "Fine.", "", "Two.", "One.", "I looked."]
+    assert texts == [*before, "And now?", "Still fine."]
     assert ctx.check() == []

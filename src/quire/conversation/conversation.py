@@ -408,31 +408,34 @@ class Conversation:
         if at is not None:
             check_moment(at, "at")
             messages = [message if message.at is not None else replace(message, at=at) for message in messages]
-        if message_id is None and engine.turn is None:
-            if len(messages) == 1 and view is None and (index := self._append(operation, messages[0])) is not None:
-                return index
-            return engine.run(self.actor, operation, _receive_all, messages, self._answer, view)
-        from quire.conversation.turn import Turn, check_id  # late: most messages have no id
+        turn = None
+        if message_id is not None or engine.turn is not None:
+            from quire.conversation.turn import Turn, check_id  # late: most messages have no id
 
-        turn = engine.turn if isinstance(engine.turn, Turn) and engine.turn.is_current else None
+            turn = engine.turn if isinstance(engine.turn, Turn) and engine.turn.is_current else None
+        ids: list[str] = []
         if message_id is not None:
             name = check_id(message_id)
             ids = [name, *(f"{name}.{n}" for n in range(2, len(messages) + 1))]
-        else:
-            ids = [turn.next_id(n) for n in range(len(messages))] if turn is not None and turn.key else []
-        index = engine.run(self.actor, operation, _receive_all, messages, self._answer, view, ids)
+        elif turn is not None and turn.key:
+            ids = [turn.next_id(n) for n in range(len(messages))]
+        index = self._append(operation, messages[0], view) if len(messages) == 1 and not ids else None
+        if index is None:
+            index = engine.run(self.actor, operation, _receive_all, messages, self._answer, view, ids)
         if turn is not None and message_id is None:
             turn.added += len(messages)
         return index
 
-    def _append(self, operation: str, message: Message) -> int | None:
+    def _append(self, operation: str, message: Message, view: object) -> int | None:
         """Add a message without a plan; return its index, or None if it needs a plan."""
         engine = self._engine
+        if view is not None and not _is_view(view):
+            return None  # the plan raises the error
         with engine.lock:
             sent, tools = _NOTHING
             if self._answer is not None and message.role == "assistant":
                 state = engine.current()
-                sent, tools = self._answer(state, state.next_message, message, None)
+                sent, tools = self._answer(state, state.next_message, message, view)
             return None if tools else append_message(engine, self.actor, operation, message, sent)
 
 
@@ -464,6 +467,11 @@ def _set_prompt(plan: Plan, message: Message) -> int:
     return plan.message_index(arrivals.set_prompt(plan, message))
 
 
+def _is_view(value: object) -> bool:
+    """Return whether a value is a `View`, which this package does not know."""
+    return hasattr(value, "parts")
+
+
 def _receive_all(
     plan: Plan, messages: Sequence[Message], answer: Answer | None, view: object | None, ids: Sequence[str] = ()
 ) -> int:
@@ -471,7 +479,7 @@ def _receive_all(
 
     A message with an id that a message in the conversation has is not added.
     """
-    if view is not None and not hasattr(view, "parts"):  # a `View`, which this package does not know
+    if view is not None and not _is_view(view):
         raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")
     number = -1
     for place, message in enumerate(messages):

@@ -68,13 +68,7 @@ def find_end(engine: Engine, actor: str, folder: int) -> FolderEnd | None:
 def _needs_plan(engine: Engine) -> bool:
     """Return whether the state of the context or of the handle makes every commit need a plan."""
     head = engine.state.head
-    return bool(
-        head.deferred_count
-        or head.counts is None
-        or head.format != FORMAT
-        or engine.turn is not None
-        or engine.redaction is not None
-    )
+    return bool(head.deferred_count or head.counts is None or head.format != FORMAT or engine.redaction is not None)
 
 
 def append_message(engine: Engine, actor: str, operation: str, message: Message, sent: SentView | None) -> int | None:
@@ -208,6 +202,9 @@ def _store(
 ) -> None:
     """Commit one page as one journal entry."""
     state = engine.state
+    turn = 0 if engine.turn is None else engine.turn.number_in(state)
+    if turn > state.head.turn:
+        head_fields["turn"] = turn
     head = replace(
         state.head,
         updated=now,
@@ -216,5 +213,5 @@ def _store(
         stamp=head_stamp(state.context, state.version + 1),
         **head_fields,
     )
-    entry = EntryRecord(now, actor, operation, engine.next_commit_id(), (touched,))
+    entry = EntryRecord(now, actor, operation, engine.next_commit_id(), (touched,), 0, turn)
     engine.store(entry, head, writes, state.mark, {page.key: page}, folders, messages)
