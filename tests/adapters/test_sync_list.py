@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
@@ -303,3 +304,35 @@ def test_whatever_changes_in_the_list_the_conversation_is_the_list(seed: int, re
         sync(ctx).update(items, whole=True)
         assert ctx.seq == seq, f"seed {seed}, step {step}"
     assert ctx.check() == []
+
+
+class Named(NamedTuple):
+    """An item with a name that its fingerprint leaves out."""
+
+    name: str
+    text: str
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_the_newest_of_equal_items_is_the_origin(is_warm: bool, ctx: quire.Context) -> None:
+    following = ListSync[Named](
+        ctx, lambda item: [Message(role="user", content=item.text)], lambda item, _: item.text.encode()
+    )
+    items = [Named("A", "yes"), Named("B", "no")]
+    following.update(items)
+    if is_warm:
+        list(following.find_origins(ctx.render()))
+    items.append(Named("C", "yes"))
+    following.update(items)
+    found = [items[place.item].name for _, place in following.find_origins(ctx.render()) if place is not None]
+    assert found == ["C", "B", "C"]
+
+
+def test_an_item_that_cannot_be_stored_whole_is_kept_as_text(ctx: quire.Context) -> None:
+    huge = 10**30
+    following = ListSync[str](
+        ctx, lambda item: [Message(role="user", content=item, meta={"n": huge})], lambda item, _: item.encode()
+    )
+    following.update(["a question"])
+    [kept] = ctx.messages(all=True)
+    assert "a question" in kept.text

@@ -4,7 +4,7 @@ Each part of a request is one message of quire; a response is one message.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -73,10 +73,6 @@ def _unsigned(content: str | list[Part] | None) -> str | list[Part] | None:
     return [{"type": "thinking", "text": part["text"]} if part["type"] == "thinking" else part for part in content]
 
 
-def _list_spoken(item: ModelMessage) -> list[SpokenPart]:
-    return spoken_parts(item) if isinstance(item, ModelRequest) else []
-
-
 def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
     """Return the parts of a request that have a message, with their messages."""
     found = zip(request.parts, read_parts(request, "message"), strict=True)
@@ -89,6 +85,7 @@ def spoken_parts(request: ModelRequest) -> list[SpokenPart]:
 def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return a view without its leading system messages. Whole messages are the framework's own objects."""
     names: dict[str, str] = {}
+    spoken: dict[int, list[SpokenPart]] = {}  # by the identity of the request
     pieces: list[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]] = []
     leading = True
     for message, place in sync.find_origins(view):
@@ -102,15 +99,18 @@ def to_model_messages(sync: ListSync[ModelMessage], view: View, items: Sequence[
             whole = place is not None and isinstance(item, ModelResponse)
             pieces.append(item if whole and isinstance(item, ModelResponse) else _rebuild_response(message, item))
         elif source is not None and isinstance(item, ModelRequest):
-            part = sync.cached(source.item, _list_spoken)[source.part][0]
+            if id(item) not in spoken:
+                spoken[id(item)] = spoken_parts(item)
+            part = spoken[id(item)][source.part][0]
             pieces.append((item, part if place is not None else _clip_part(message, part, names)))
         else:
             pieces.append((None, _make_part(message, names)))
-    return list(_group_requests(pieces))
+    return list(_group_requests(pieces, spoken))
 
 
 def _group_requests(
     pieces: Sequence[ModelResponse | tuple[ModelRequest | None, ModelRequestPart]],
+    spoken: Mapping[int, list[SpokenPart]],
 ) -> Iterator[ModelMessage]:
     """Yield the parts as requests: the parts of one request together, or that request itself if it is whole."""
     parts: list[ModelRequestPart] = []
@@ -118,20 +118,22 @@ def _group_requests(
     for piece in pieces:
         owner = piece[0] if isinstance(piece, tuple) else None
         if parts and (not isinstance(piece, tuple) or owner is not of):
-            yield _request(of, parts)
+            yield _request(of, parts, spoken)
             parts = []
         if isinstance(piece, tuple):
             of, parts = owner, [*parts, piece[1]]
         else:
             yield piece
     if parts:
-        yield _request(of, parts)
+        yield _request(of, parts, spoken)
 
 
-def _request(of: ModelRequest | None, parts: list[ModelRequestPart]) -> ModelRequest:
+def _request(
+    of: ModelRequest | None, parts: list[ModelRequestPart], spoken: Mapping[int, list[SpokenPart]]
+) -> ModelRequest:
     if of is None:
         return ModelRequest(parts=parts)
-    own = [part for part, _ in spoken_parts(of)]
+    own = [part for part, _ in spoken[id(of)]]
     is_whole = len(own) == len(parts) and all(one is other for one, other in zip(own, parts, strict=True))
     return of if is_whole else replace(of, parts=parts)
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from itertools import compress, count
 from operator import is_not
 from threading import RLock
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -195,7 +195,6 @@ def apply_changes(plan: Plan, changes: ListChanges, chain: str) -> None:
 
 
 Item = TypeVar("Item")
-T = TypeVar("T")
 
 
 class ItemPlace(NamedTuple):
@@ -225,7 +224,6 @@ class ListSync(Generic[Item]):
         self._chain: list[str] = []
         self._fingerprints: list[str] = []
         self._parsed: dict[int, Sequence[Message]] = {}
-        self._computed: dict[int, object] = {}
         self._origins: dict[int, tuple[Message, ItemPlace]] = {}  # of messages that the last view shows unchanged
         self._places: dict[str, int] = {}
         self._equal: dict[str, int] = {}
@@ -247,31 +245,17 @@ class ListSync(Generic[Item]):
             shown: set[int] = set()
             known, self._origins = self._origins, {}
             for message in view.messages:
-                found = known.get(id(message))
-                if found is not None and found[0] is message:
-                    place = found[1]
-                elif (source := self.find_source(message)) is None:
-                    yield message, None
-                    continue
-                elif not _is_equal(message, self._parse_once(source.item)[source.part]):
-                    shown.add(source.item)
-                    yield message, None
-                    continue
-                else:
-                    place = source
-                shown.add(place.item)
-                self._origins[id(message)] = message, place
+                origin = known.get(id(message))
+                is_known = origin is not None and origin[0] is message
+                place = origin[1] if origin is not None and is_known else self.find_source(message)
+                if place is not None:
+                    shown.add(place.item)
+                    if is_known or _is_equal(message, self._parse_once(place.item)[place.part]):
+                        self._origins[id(message)] = message, place
+                    else:
+                        place = None
                 yield message, place
             self._parsed = {item: messages for item, messages in self._parsed.items() if item in shown}
-            self._computed = {item: value for item, value in self._computed.items() if item in shown}
-
-    def cached(self, item: int, compute: Callable[[Item], T]) -> T:
-        """Return what `compute` returns for an item; it is kept as long as views show the item."""
-        with self._lock:
-            known = self._computed.get(item)
-            if known is None:
-                known = self._computed[item] = compute(self._items[item])
-            return cast(T, known)
 
     def find_source(self, message: Message) -> ItemPlace | None:
         """Return the place of a message of a view, whole or clipped; None if it is not from the list."""
@@ -285,7 +269,6 @@ class ListSync(Generic[Item]):
         same = next(compress(count(), map(is_not, self._items, items)), shortest)
         if same < len(self._items):
             self._origins.clear()
-            self._computed.clear()
         for gone, printed in zip(self._chain[same:], self._fingerprints[same:], strict=True):
             self._places.pop(gone, None)
             self._equal.pop(printed, None)
@@ -293,11 +276,11 @@ class ListSync(Generic[Item]):
         del self._items[same:], self._chain[same:], self._fingerprints[same:]
         for place, item in enumerate(items[same:], same):
             messages = self._parse(item)
-            before, printed = (
-                self._chain[-1] if self._chain else "",
-                _digest(self._redacted_fingerprint(item, messages)),
-            )
+            before = self._chain[-1] if self._chain else ""
+            printed = _digest(self._redacted_fingerprint(item, messages))
             link = _digest(f"{before}{printed}".encode())
+            if printed in self._equal:  # the newest of equal items is the origin
+                self._origins.clear()
             self._parsed[place] = messages
             self._places[link] = self._equal[printed] = place
             self._items.append(item)
@@ -327,7 +310,7 @@ class ListSync(Generic[Item]):
         try:
             if fresh:
                 self.ctx.conversation._add_parsed(fresh, view)
-        except InvalidOperation:  # the list is broken: import stores what no model may see
+        except (InvalidOperation, OverflowError):  # the list is broken: import stores what no model may see
             self.ctx.import_messages(fresh)
 
     def _part_of_list(self, record: list[StoredMessage]) -> list[StoredMessage]:

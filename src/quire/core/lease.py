@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -236,27 +236,30 @@ def identify_process() -> str:
 
     Return "" on a system without these values. There, the lease of a dead process ends only when it expires.
     """
-    return _identify(os.getpid()) if _machine() else ""
+    pid = os.getpid()
+    if pid not in _identities and _machine():
+        start = _start_time(pid)
+        if not start:  # not this time: it must not be remembered
+            return f"{_machine()} {pid} "
+        _identities.clear()  # that of the parent process, after a fork
+        _identities[pid] = f"{_machine()} {pid} {start}"
+    return _identities.get(pid, "")
 
 
-@lru_cache(maxsize=1)
-def _identify(pid: int) -> str:
-    """Return the identity of this process. It is read once, and again in the child of a fork."""
-    return f"{_machine()} {pid} {_start_time(pid)}"
-
-
+_identities: dict[int, str] = {}
+"""The identity of this process, which is read once."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_identify.cache_clear)
+    os.register_at_fork(after_in_child=_identities.clear)
 
 
 def is_dead(process: str) -> bool:
     """Return whether a process of this machine has ended. Nothing is known about processes of other machines."""
-    machine, _, mark = process.rpartition(" ")[0].rpartition(" ")
-    if not process or machine != _machine():
+    (machine, _, mark), start = process.rpartition(" ")[0].rpartition(" "), process.rpartition(" ")[2]
+    if not process or not start or machine != _machine():
         return False
     try:
         os.kill(int(mark), 0)
-        return _start_time(int(mark)) not in (process.rpartition(" ")[2], "")
+        return _start_time(int(mark)) not in (start, "")
     except ProcessLookupError:
         return True
     except OSError:

@@ -42,7 +42,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True, gc=False):
     custom: bool = False
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message. `index` is its position in the order of arrival; only a cleanup changes it.
 
     `content` is text, a list of parts, or None. `origin` is the provider in whose shape it arrived. `raw` is the

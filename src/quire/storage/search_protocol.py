@@ -93,6 +93,12 @@ class SpacedTerms(Sequence[str]):
     def __getitem__(self, place: Any) -> Any:
         return self.text.split()[place]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"SpacedTerms({self.text!r})"
+
 
 def join_terms(terms: Sequence[str]) -> str:
     """Return the terms as one text, separated by blanks."""

@@ -448,9 +448,8 @@ class Renderer:
             return cache, None
         if engine.state.version == version:
             return cache, None
-        drawn.adopt(
-            engine.state, plan.pages
-        )  # what was fitted is shown, even if another writer has changed the context again
+        # what was fitted is shown, even if another writer has changed the context again
+        drawn.adopt(engine.state, plan.pages)
         self._cache = drawn
         if plan.pages:
             summaries.settle()

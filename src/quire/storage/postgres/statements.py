@@ -46,8 +46,15 @@ class PreparedStatements:
     """The prepared statements of one connection."""
 
     def __init__(self) -> None:
+        from psycopg import generators  # late: without the driver, quire can be imported
+        from psycopg.errors import error_from_result
+        from psycopg.pq import ExecStatus
+
         self._names: dict[str, bytes] = {}
         self._uses: dict[str, int] = {}
+        self._execute = generators.execute
+        self._to_error = error_from_result
+        self._successes = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
     def run(self, db: "Connection[Any]", sql: Sql) -> "PGresult":
         """Return the result of a statement, in binary form. Raises the driver's errors.
@@ -61,7 +68,7 @@ class PreparedStatements:
             db.pgconn.send_query_params(text.encode(), values, types, formats, 1)
         else:
             db.pgconn.send_query_prepared(name, values, formats, 1)
-        return _receive(db)
+        return self._receive(db)
 
     def _prepare(self, db: "Connection[Any]", text: str, types: Sequence[int]) -> bytes | None:
         """Prepare a statement that was used often enough, and return its name."""
@@ -76,18 +83,13 @@ class PreparedStatements:
             return None
         name = f"quire_{len(self._names)}".encode()
         db.pgconn.send_prepare(name, text.encode(), types)
-        _receive(db)
+        self._receive(db)
         self._names[text] = name
         return name
 
-
-def _receive(db: "Connection[Any]") -> "PGresult":
-    """Wait for the result of what was sent."""
-    from psycopg import generators  # late: without the driver, quire can be imported
-    from psycopg.errors import error_from_result
-    from psycopg.pq import ExecStatus
-
-    result: PGresult = db.wait(generators.execute(db.pgconn))[-1]
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise error_from_result(result)
-    return result
+    def _receive(self, db: "Connection[Any]") -> "PGresult":
+        """Wait for the result of what was sent."""
+        result: PGresult = db.wait(self._execute(db.pgconn))[-1]
+        if result.status not in self._successes:
+            raise self._to_error(result)
+        return result

@@ -80,6 +80,7 @@ class BudgetFitter:
         self._layout: LayoutPlanner | None = None
         self._total: int | None = None  # None after a change, until it is measured again
         self._fixed_changed = self._conversation_changed = True  # since the view was drawn last
+        self._has_open_folders = False  # in the first row
         self._first_row: list[RowItem] | None = None  # None after a change of the conversation
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
@@ -326,15 +327,16 @@ class BudgetFitter:
         if self._planned() == before:
             return False
         self._invalidate(fixed=False)
-        return not (are_all and is_complete)
+        return self._has_open_folders or not (are_all and is_complete)  # a folder may need to be open no longer
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
         if self._first_row is None:
             conversation = self.plan.conversation()
             row = [] if conversation is None else list(self._items(page_key(conversation, 0)))
-            has_folder = any(item.is_open_folder for item in row)
-            self._first_row = list(self._split(row, essential_pages(row, self.plan))) if has_folder else row
+            self._has_open_folders = any(item.is_open_folder for item in row)
+            essential = essential_pages(row, self.plan) if self._has_open_folders else set()
+            self._first_row = list(self._split(row, essential)) if self._has_open_folders else row
         return self._first_row
 
     def _split(self, row: Sequence[RowItem], essential: Set[int]) -> Iterator[RowItem]:

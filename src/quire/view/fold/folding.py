@@ -291,13 +291,6 @@ def _merge_oldest(
     return merged is not None
 
 
-def _equal_lines(first_row: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
-    """Yield the runs of neighbouring lines of one level in one folder."""
-    for (level, _), run in groupby(first_row, key=lambda page: (_carried_level(page), page.parent)):
-        if level:
-            yield list(run)
-
-
 def _lines_size(first_row: Sequence[PageRecord], head: int) -> int:
     """Return the tokens of all lines, with the heads of their blocks."""
     blocks = groupby(first_row, key=lambda page: generation_of(page) if is_folded_line(page) else None)
@@ -431,7 +424,8 @@ def fold_pages(
         place += len(unit)
     first_row = carry_lines(plan, first_row, lines, limit)
     merge_lines(plan, first_row, lines, limit)
-    is_complete = is_complete and not any(len(run) >= CARRY for run in _equal_lines(first_row))
+    lines_in_row = groupby(first_row, key=lambda page: (_carried_level(page), page.parent))
+    is_complete = is_complete and not any(level and len(list(run)) >= CARRY for (level, _), run in lines_in_row)
     return done, is_complete and _lines_size(first_row, lines.head) <= lines.limit
 
 
