@@ -200,7 +200,7 @@ def test_a_list_of_a_client_is_compared_after_redacting() -> None:
     items = [{"role": "user", "content": f"It is {SECRET}"}, {"role": "assistant", "content": "Thanks"}]
 
     def sync(rows: list[dict[str, str]]) -> None:
-        ListSync(ctx, parse, lambda item: json.dumps(item).encode()).update([dict(row) for row in rows])
+        ListSync(ctx, parse, lambda item, _: json.dumps(item).encode()).update([dict(row) for row in rows])
 
     sync(items)
     sync(items)  # as after a restart

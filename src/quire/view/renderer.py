@@ -66,6 +66,7 @@ class Renderer:
         self._engine = engine
         self._on_fold = on_fold
         self._builder: PartBuilder | None = None
+        self._prepares_fold = False
         self._cache: ViewCache | None = None
         self._gaps: NoteRecord | None = None
         self._epoch = 0
@@ -379,6 +380,10 @@ class Renderer:
     def _prepare_fold(self, cache: ViewCache, room: int, used: int) -> None:
         """Do a part of the work of the next fold, if a view of `used` tokens makes a fold likely."""
         if used > self._target(room):
+            if not self._prepares_fold:
+                from quire.view.fold import fit_budget, summary_worker  # noqa: F401 - the fold is quicker without this
+
+                self._prepares_fold = True
             cache.prepare_fold(self._engine.state, int(room * LINES_SHARE))
 
     def _needs_fold(self, cache: ViewCache, room: int, tail: int, *, cold: bool) -> bool:

@@ -198,7 +198,6 @@ class ViewCache:
         if len(self.nodes) < self._awaited:
             return
         if self._line_writer is None or self._line_writer.limit != lines:
-            from quire.view.fold import fit_budget, summary_worker  # noqa: F401 - the next fold needs them
             from quire.view.fold.folding import LineWriter  # late: many contexts never fold
 
             self._line_writer = LineWriter(self._builder, lines)
