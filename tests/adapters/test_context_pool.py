@@ -52,7 +52,7 @@ def test_no_context_is_opened_in_the_thread_of_the_loop(
 
 def test_the_newest_used_stay_open_and_an_older_one_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context_pool, "_OPEN", 2)
-    kept = ContextPool[str](quire.MemoryStorage(), lambda item: [], str.encode)
+    kept = ContextPool[str](quire.MemoryStorage(), lambda item: [], lambda item, _: item.encode())
     first = kept.get("a")
     first.ctx.user("hello")
     second = kept.get("b")
