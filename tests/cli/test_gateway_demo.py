@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_the_provider_gets_less_than_the_client_sends_and_nothing_is_lost(run: R
     with quire.open(store, value["context"], create=False) as context:
         assert context.check() == []
         assert len(context.messages()) == 59
+
+
+def test_without_the_extra_only_the_error_is_printed() -> None:
+    code = "import sys; sys.modules['h11'] = None; from quire.cli import main; raise SystemExit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "gateway", "demo"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "The gateway needs h11" in done.stderr
 
 
 def test_each_request_of_the_demo_is_a_line(run: Run, tmp_path: Path) -> None:

@@ -67,14 +67,14 @@ def play_gateway_demo(where: str | None, budget: int, out: Output, *, fast: bool
     path = where or str(Path(mkdtemp(prefix="quire-gateway-")) / "agent.db")
     narration, paint = Narration(out.paint, fast=fast or out.json), out.paint
     wire = _Wire(talk, _new_session(path))
-    if not out.json:
-        narration.title(f"{talk.title}: a client sends its whole transcript, the gateway at most {budget:,} tokens")
-        narration.line(paint.dim(_HEAD))
     exchanges: list[Exchange] = []
     with (
         StubProvider(wire.answer) as stub,
         start(path, anthropic=stub.url, mode="fold", budget=budget, port=0) as running,
     ):
+        if not out.json:
+            narration.title(f"{talk.title}: a client sends its whole transcript, the gateway at most {budget:,} tokens")
+            narration.line(paint.dim(_HEAD))
         for number in _replies(talk.messages):
             exchanges.append(wire.send(running.url, stub, number))
             if not out.json:
