@@ -68,7 +68,10 @@ def parse(message: BaseMessage) -> list[Message]:
 
 
 def fingerprint(message: BaseMessage, parsed: Sequence[Message]) -> bytes:
-    """Return bytes that are equal for messages with the same content. Ids are left out: a graph sets them later."""
+    """Return bytes that are equal for messages with the same content. Ids are left out: a graph sets them later.
+
+    `parsed` is what `parse` returns for the message.
+    """
     role, answered = (parsed[0].role, parsed[0].tool_call_id) if parsed else ("user", None)
     calls = [message.tool_calls, message.invalid_tool_calls] if isinstance(message, AIMessage) else []
     return msgspec.json.encode([role, message.name, message.content, calls, answered], enc_hook=repr)

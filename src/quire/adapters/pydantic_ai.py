@@ -62,7 +62,7 @@ def parse(item: ModelMessage) -> list[Message]:
 def fingerprint(item: ModelMessage, parsed: Sequence[Message]) -> bytes:
     """Return bytes that are equal for items with the same content, also after a restart.
 
-    Signatures are left out: items that older versions stored have none.
+    `parsed` is what `parse` returns for the item. Signatures are left out: items that older versions stored have none.
     """
     return msgspec.json.encode([(m.role, _unsigned(m.content), m.tool_calls, m.tool_call_id) for m in parsed])
 

@@ -224,7 +224,8 @@ class ListSync(Generic[Item]):
         self._chain: list[str] = []
         self._fingerprints: list[str] = []
         self._parsed: dict[int, Sequence[Message]] = {}
-        self._origins: dict[int, tuple[Message, ItemPlace]] = {}  # of messages that the last view shows unchanged
+        self._origins: dict[int, tuple[Message, ItemPlace]] = {}
+        """The messages that the last view shows unchanged, by their identity, with their places."""
         self._places: dict[str, int] = {}
         self._equal: dict[str, int] = {}
         self._lock = RLock()
@@ -245,12 +246,11 @@ class ListSync(Generic[Item]):
             shown: set[int] = set()
             known, self._origins = self._origins, {}
             for message in view.messages:
-                origin = known.get(id(message))
-                is_known = origin is not None and origin[0] is message
-                place = origin[1] if origin is not None and is_known else self.find_source(message)
+                origin = known.get(id(message))  # `known` holds the message, so no other one has its id
+                place = self.find_source(message) if origin is None else origin[1]
                 if place is not None:
                     shown.add(place.item)
-                    if is_known or _is_equal(message, self._parse_once(place.item)[place.part]):
+                    if origin is not None or _is_equal(message, self._parse_once(place.item)[place.part]):
                         self._origins[id(message)] = message, place
                     else:
                         place = None

@@ -429,7 +429,7 @@ class Conversation:
     def _append(self, operation: str, message: Message, view: object) -> int | None:
         """Add a message without a plan; return its index, or None if it needs a plan."""
         engine = self._engine
-        if view is not None and not _is_view(view):
+        if not _is_view(view):
             return None  # the plan raises the error
         with engine.lock:
             sent, tools = _NOTHING
@@ -468,8 +468,8 @@ def _set_prompt(plan: Plan, message: Message) -> int:
 
 
 def _is_view(value: object) -> bool:
-    """Return whether a value is a `View`, which this package does not know."""
-    return hasattr(value, "parts")
+    """Return whether a value is None or a `View`. This package does not import that class."""
+    return value is None or hasattr(value, "parts")
 
 
 def _receive_all(
@@ -479,7 +479,7 @@ def _receive_all(
 
     A message with an id that a message in the conversation has is not added.
     """
-    if view is not None and not _is_view(view):
+    if not _is_view(view):
         raise InvalidValue(f"is {short_repr(view)}; a View is needed.", argument="view")
     number = -1
     for place, message in enumerate(messages):

@@ -231,6 +231,12 @@ def _busy(context: str, lease: LeaseRecord) -> Busy:
     return Busy(f"Context {context!r} is in {turn} of {lease.holder} since {since}.")
 
 
+_identities: dict[int, str] = {}
+"""The identity of this process, by its pid. It is read once."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_identities.clear)
+
+
 def identify_process() -> str:
     """Return a text that identifies this process: the boot id of the machine, the pid namespace, the pid and its start.
 
@@ -239,23 +245,18 @@ def identify_process() -> str:
     pid = os.getpid()
     if pid not in _identities and _machine():
         start = _start_time(pid)
-        if not start:  # not this time: it must not be remembered
+        if not start:  # it could not be read now, so it is read again next time
             return f"{_machine()} {pid} "
-        _identities.clear()  # that of the parent process, after a fork
+        _identities.clear()
         _identities[pid] = f"{_machine()} {pid} {start}"
     return _identities.get(pid, "")
 
 
-_identities: dict[int, str] = {}
-"""The identity of this process, which is read once."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_identities.clear)
-
-
 def is_dead(process: str) -> bool:
     """Return whether a process of this machine has ended. Nothing is known about processes of other machines."""
-    (machine, _, mark), start = process.rpartition(" ")[0].rpartition(" "), process.rpartition(" ")[2]
-    if not process or not start or machine != _machine():
+    place, _, start = process.rpartition(" ")
+    machine, _, mark = place.rpartition(" ")
+    if not start or machine != _machine():
         return False
     try:
         os.kill(int(mark), 0)

@@ -28,11 +28,12 @@ NO_RESULT = "[no result]"
 _LEFT_OUT = "…"
 _MIN_CLIP = 24
 _LATER = "(shown here from the next fold on)"
+_MOST_LINES = 4_096
+"""The number of lines that are kept."""
 _CACHE_BYTES = 1 << 25
 _OTHER_BYTES = 1 << 22
 """The memory for parts that are not of one page: blocks of lines, quotations, texts before a reply."""
 _PART_BYTES = 1_000
-_MOST_LINES = 4_096
 _TOKEN_BYTES = 8
 """The estimated memory of a part in bytes: a constant, and these bytes for each of its tokens."""
 _MANY_CHARACTERS = 1 << 16
@@ -58,7 +59,8 @@ class PartBuilder:
         self.measure = TokenCache(count, known).count
         self.most = maxsize
         """The size of the largest view. A page with more tokens is never shown whole, so its text is not drawn."""
-        self._leaves: SizedCache[int, tuple[int, int, ViewPart]] = SizedCache(_CACHE_BYTES)  # with their versions
+        self._leaves: SizedCache[int, tuple[int, int, ViewPart]] = SizedCache(_CACHE_BYTES)
+        """By page: its last change, `_shown_size`, and its part."""
         self._others: SizedCache[tuple[Any, ...], ViewPart] = SizedCache(_OTHER_BYTES)
         self._lines: SizedCache[int, tuple[PageRecord, bool, tuple[str, int]]] = SizedCache(_MOST_LINES)
         self.prepared_lines = PreparedLines()
@@ -83,6 +85,7 @@ class PartBuilder:
             self._leaves.drop(key)
 
     def _known_leaf(self, page: PageRecord) -> ViewPart | None:
+        """Return the cached part of this version of a page."""
         known = self._leaves.get(page.key)
         if known is None or known[0] != page.header.seq or known[1] != self._shown_size(page):
             return None

@@ -381,7 +381,7 @@ class Renderer:
         """Do a part of the work of the next fold, if a view of `used` tokens makes a fold likely."""
         if used > self._target(room):
             if not self._prepares_fold:
-                from quire.view.fold import fit_budget, summary_worker  # noqa: F401 - the fold is quicker without this
+                from quire.view.fold import fit_budget, summary_worker  # noqa: F401 - loaded before the fold
 
                 self._prepares_fold = True
             cache.prepare_fold(self._engine.state, int(room * LINES_SHARE))

@@ -327,7 +327,7 @@ class BudgetFitter:
         if self._planned() == before:
             return False
         self._invalidate(fixed=False)
-        return self._has_open_folders or not (are_all and is_complete)  # a folder may need to be open no longer
+        return self._has_open_folders or not (are_all and is_complete)  # a folder may be closed now
 
     def _row(self) -> list[RowItem]:
         """Return the conversation's first row as it is shown. A folder that must stay open is split into its pages."""
@@ -335,8 +335,9 @@ class BudgetFitter:
             conversation = self.plan.conversation()
             row = [] if conversation is None else list(self._items(page_key(conversation, 0)))
             self._has_open_folders = any(item.is_open_folder for item in row)
-            essential = essential_pages(row, self.plan) if self._has_open_folders else set()
-            self._first_row = list(self._split(row, essential)) if self._has_open_folders else row
+            if self._has_open_folders:
+                row = list(self._split(row, essential_pages(row, self.plan)))
+            self._first_row = row
         return self._first_row
 
     def _split(self, row: Sequence[RowItem], essential: Set[int]) -> Iterator[RowItem]:
