@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from operator import is_, is_not
 from sys import maxsize
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +38,9 @@ _TOKEN_BYTES = 8
 """The estimated memory of a part in bytes: a constant, and these bytes for each of its tokens."""
 _MANY_CHARACTERS = 1 << 16
 _TRIES = 3
+_ACTIVE: Final = Lifecycle.ACTIVE
+_EXPANDED: Final = Visibility.EXPANDED
+"""For loops over all pages of a view: reading a member from its enum is slow."""
 
 
 def block_head(key: str, title: str) -> str:
@@ -276,7 +279,7 @@ def draw_conversation(
         return []
     nodes: list[Node] = []
     shown = list(shown_pages(reader, page_key(number, 0)))
-    expanded = [page for page in shown if page.header.visibility is Visibility.EXPANDED]
+    expanded = [page for page in shown if page.header.visibility is _EXPANDED]
     found = ((page.key, known(page)) for page in expanded) if known else ()
     drawn = {key: node for key, node in found if node and node.part.bare is None}  # those with thinking are drawn again
     missing = [page for page in expanded if page.key not in drawn and not builder.is_cached(page)]
@@ -372,9 +375,9 @@ def shown_pages(reader: Reader, folder: int) -> Iterator[PageRecord]:
         page = next(stack[-1], None)
         if page is None:
             stack.pop()
-        elif page.header.lifecycle is not Lifecycle.ACTIVE:
+        elif page.header.lifecycle is not _ACTIVE:
             continue
-        elif page.header.folder and page.header.visibility is Visibility.EXPANDED:
+        elif page.header.folder and page.header.visibility is _EXPANDED:
             stack.append(reader.members(page.key))
         else:
             yield page
@@ -386,7 +389,7 @@ def generation_of(page: PageRecord) -> int | None:
     Lines of one fold form one block, so that a later fold leaves the block unchanged.
     """
     header = page.header
-    if header.visibility is Visibility.EXPANDED:
+    if header.visibility is _EXPANDED:
         return None
     return header.born if header.folder else header.seq
 

@@ -16,6 +16,7 @@ from quire.core.derived_records import ItemForm, LayoutItem, LayoutRecord
 from quire.core.plan import Plan
 from quire.core.reader import Slot, slot_of
 from quire.core.records import PageRecord, page_key, segment_number
+from quire.core.state import State
 from quire.model.pages import Form, Lifecycle
 from quire.view.draw import PartBuilder, shown_pages
 from quire.view.options import OPENED_SHARE
@@ -66,6 +67,27 @@ def layout_rooms(budget: int, fixed: int) -> Rooms:
     """Return the rooms in a view in which `fixed` tokens are always shown."""
     given = max(GIVEN_SHARE * budget - fixed, min(LEAST_GIVEN_SHARE * budget, FULL_SHARE * budget - fixed), 0)
     return Rooms(int(given), int(budget * OWN_SHARE), int(budget * SEGMENT_LINES_SHARE), int(budget * OPENED_SHARE))
+
+
+class LayoutBasis(NamedTuple):
+    """What the layouts of a fold were planned from. While nothing of it changes, the next fold plans the same ones."""
+
+    version: int
+    conversation: int | None
+    budget: int
+    rooms: Rooms
+
+    @classmethod
+    def of(cls, state: State, budget: int, rooms: Rooms) -> "LayoutBasis | None":
+        """Return the basis of a plan; None if its layouts show pages that an agent opened, so that the next differ."""
+        return None if state.deferred_changes() else cls(state.version, state.conversation(), budget, rooms)
+
+    def leads_to(self, other: "LayoutBasis", state: State) -> bool:
+        """Return whether the other basis, of the present state, has the same rooms and the same pages outside."""
+        if self[1:] != other[1:]:
+            return False
+        changed = state.pages_changed_since(self.version)
+        return changed is not None and all(segment_number(key) == self.conversation for key in changed)
 
 
 class _Item:

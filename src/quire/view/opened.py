@@ -48,9 +48,11 @@ def _opened_below(plan: Plan, folder: int, fold: int, operations: dict[int, str]
     """Yield the pages that were opened after a fold. An opened folder counts if no page in it was opened."""
     for page in plan.members(folder):
         header = page.header
+        if not header.born <= fold < header.seq:  # most pages
+            continue
         if header.lifecycle is not Lifecycle.ACTIVE or header.visibility is Visibility.HIDDEN:
             continue
-        if header.born <= fold < header.seq and _operation(plan, header.seq, operations) in _OPERATIONS:
+        if _operation(plan, header.seq, operations) in _OPERATIONS:
             inner = list(_opened_below(plan, page.key, fold, operations)) if header.folder else []
             yield from inner or [page]
 

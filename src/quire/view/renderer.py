@@ -45,6 +45,7 @@ from quire.view.view_cache import ViewCache, sent_before, shared_parts
 if TYPE_CHECKING:
     from quire.view.fold.fit_budget import BudgetFitter
     from quire.view.fold.summary_worker import SummaryWorker
+    from quire.view.layout import LayoutBasis
     from quire.view.recall_block import RecallBlock
 
 LINE_TOKENS = 72
@@ -70,6 +71,7 @@ class Renderer:
         self._cache: ViewCache | None = None
         self._gaps: NoteRecord | None = None
         self._epoch = 0
+        self._layout_basis: LayoutBasis | None = None
         self._previous: list[ViewPart] = []
         self._tail: list[ViewPart] = []
         self._stable_tokens = 0  # of the last view, without its tail
@@ -295,7 +297,7 @@ class Renderer:
         epoch = self._engine.epoch
         if gaps is not self._gaps or epoch != self._epoch:  # a cleanup changes indices, a rewind changes pages
             self._gaps, self._epoch = gaps, epoch
-            self._builder = self._cache = None
+            self._builder = self._cache = self._layout_basis = None
         if self._builder is None:
             self._builder = self._new_builder(state)
             self._cache = None
@@ -455,6 +457,7 @@ class Renderer:
             return cache, None
         # what was fitted is shown, even if another writer has changed the context again
         drawn.adopt(engine.state, plan.pages)
+        self._layout_basis = fitter.basis
         self._cache = drawn
         if plan.pages:
             summaries.settle()
@@ -475,7 +478,15 @@ class Renderer:
         plan.apply_deferred()
         plan.put_note(LAST_FOLD)
         builder = self._builder or self._new_builder(plan.state)
-        return BudgetFitter(plan, builder, self._new_cache(builder, budget), budget=room, config=self.config, tail=tail)
+        return BudgetFitter(
+            plan,
+            builder,
+            self._new_cache(builder, budget),
+            budget=room,
+            config=self.config,
+            tail=tail,
+            basis=self._layout_basis,
+        )
 
     def _preview(self, cache: ViewCache, budget: int, room: int, tail: Tail, limit: int, *, fills: bool) -> ViewCache:
         """Return the parts of a view that fits its room, or `fills` it, without a commit. Raises `IrreducibleFloor`.

@@ -232,9 +232,8 @@ class Sheets:
             chunks = self._chunks[folder]
             value = encode_record(folder, SheetRecord(chunks), state.mark)
             writes.append(Put(SHEET, folder, value) if chunks else Delete(SHEET, folder))
-        stored = SheetState(state.version, state.head.identity)
-        if stored != self._stored:
-            writes.append(Put(SHEET, SHEET_STATE, encode_record(SHEET_STATE, stored, state.mark)))
+        if SheetState(state.version, state.head.identity) != self._stored:
+            writes.append(write_sheet_state(state))
         return writes
 
     def _changed_places(self) -> Places | None:
@@ -361,6 +360,12 @@ class Sheets:
             record = self._state.storage.get(self._state.context, SHEET, key)
             return None if record is None else decode_sheet(key, record.value, self._state.mark)
         return None
+
+
+def write_sheet_state(state: State) -> Put:
+    """Return the write that says that the stored sheets reflect the present state."""
+    value = encode_record(SHEET_STATE, SheetState(state.version, state.head.identity), state.mark)
+    return Put(SHEET, SHEET_STATE, value)
 
 
 class _Divider:

@@ -12,6 +12,7 @@ one more line is shown for each level of chapters.
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import Enum, auto
+from typing import Final
 
 from quire.core.exchanges import unfold_last_turn
 from quire.core.plan import Plan
@@ -37,10 +38,11 @@ from quire.view.fold.folding import (
     protected_pages,
 )
 from quire.view.fold.summaries import apply_model_summaries, restore_summaries
-from quire.view.layout import LayoutPlanner, Rooms, layout_rooms
+from quire.view.layout import LayoutBasis, LayoutPlanner, Rooms, layout_rooms
 from quire.view.opened import OpenedPages, find_opened
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ViewPart, tokens_by_kind, total_tokens
+from quire.view.sheets import write_sheet_state
 from quire.view.tail import NO_LINES, Tail
 from quire.view.view_cache import ViewCache
 
@@ -50,6 +52,9 @@ _MIN_SAVING = 0.05
 """A fold that saves less than this share of the threshold is not committed."""
 _MIN_CLIP = 48
 _BARE_CLIP = 26
+_ACTIVE: Final = Lifecycle.ACTIVE
+_HIDDEN: Final = Visibility.HIDDEN
+"""For loops over all pages of the first row: reading a member from its enum is slow."""
 _MAX_NAMED = 6
 """The number of pages that an error names."""
 
@@ -58,9 +63,19 @@ class BudgetFitter:
     """One attempt to make a view fit its budget, as changes in a plan."""
 
     def __init__(
-        self, plan: Plan, builder: PartBuilder, cache: ViewCache, *, budget: int, config: CompressionConfig, tail: Tail
+        self,
+        plan: Plan,
+        builder: PartBuilder,
+        cache: ViewCache,
+        *,
+        budget: int,
+        config: CompressionConfig,
+        tail: Tail,
+        basis: LayoutBasis | None = None,
     ) -> None:
         self.plan = plan
+        self.basis = basis
+        """What the stored layouts were planned for; after `fit`, what those of this plan are for."""
         self.result = FoldResult()
         self._builder = builder
         self._cache = cache
@@ -78,6 +93,7 @@ class BudgetFitter:
         self.is_discarded = False
         """True if folding would not save enough, so that only the tail was shrunk."""
         self._layout: LayoutPlanner | None = None
+        self._rooms = Rooms(0, 0, 0)
         self._total: int | None = None  # None after a change, until it is measured again
         self._fixed_changed = self._conversation_changed = True  # since the view was drawn last
         self._has_open_folders = False  # in the first row
@@ -103,7 +119,7 @@ class BudgetFitter:
         windows = tail.tokens
         before = max(used, self._bring_back_last_turn())
         incomplete = self._cache.exceeds
-        self._lay_out()
+        self._lay_out_first()
         if incomplete:
             before = self.total()
         self._limit_conversation()
@@ -118,6 +134,7 @@ class BudgetFitter:
             least = before if has_preludes else drawn + tail.least_tokens()
             if least <= self._budget and is_small:
                 self.plan.discard_page_changes()
+                self.basis = None
                 self._invalidate()
                 self._bring_back_last_turn()
                 self.is_discarded = True
@@ -177,7 +194,7 @@ class BudgetFitter:
 
     def sheet_writes(self) -> list[Write]:
         """Return the writes that store the sheets of this layout."""
-        return self._layout.sheets.writes() if self._layout is not None else []
+        return [write_sheet_state(self.plan.state)] if self._layout is None else self._layout.sheets.writes()
 
     def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""
@@ -265,25 +282,35 @@ class BudgetFitter:
             self.plan.put_note(WINDOW_LINES, used=lines)
         return self.total()
 
-    def _lay_out(self, rooms: Rooms | None = None) -> None:
-        """Plan how the segments outside the conversation are shown."""
+    def _lay_out_first(self) -> None:
+        """Plan how the segments outside the conversation are shown, unless the stored layouts are still the same."""
+        state, before = self.plan.state, self.basis
+        self.plan.lays_out = True
+        self._rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
+        basis = LayoutBasis.of(state, self._budget, self._rooms)
+        is_same = before is not None and basis is not None and before.leads_to(basis, state)
+        if not is_same or self._cache.exceeds:
+            self._lay_out(self._rooms)
+        self.basis = basis
+
+    def _lay_out(self, rooms: Rooms) -> LayoutPlanner:
+        """Plan how the segments outside the conversation are shown within some rooms."""
+        self.basis = None
         if self._layout is None:
             self._layout = LayoutPlanner(self.plan, self._builder, self._budget)
-            self.plan.lays_out = True
-        if rooms is None:
-            rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
         had_changes = bool(self.plan.layouts)
         self._layout.lay_out(rooms)
         if had_changes or self.plan.layouts or self._cache.exceeds:
             self._invalidate(conversation=False)
+        return self._layout
 
     def _shrink_layout(self) -> None:
         """Show fewer whole pages outside the conversation: first fewer notes, then opened pages, then others."""
         for _ in range(_TRIES):
             excess = self.total() - self._budget
-            if excess <= 0 or self._layout is None:
+            if excess <= 0:
                 return
-            given, own, _, opened = self._layout.used
+            given, own, _, opened = (self._layout or self._lay_out(self._rooms)).used
             left = max(0, own - excess)
             excess -= own - left
             kept = max(0, opened - excess)
@@ -356,9 +383,9 @@ class BudgetFitter:
         plan = self.plan
         for page in plan.members(folder):
             header = page.header
-            if header.lifecycle is not Lifecycle.ACTIVE:
+            if header.lifecycle is not _ACTIVE:
                 continue
-            if header.visibility is Visibility.HIDDEN:
+            if header.visibility is _HIDDEN:
                 yield RowItem(page, self._builder.draw_line(self.plan, page)[1], is_line=True)
             elif header.folder:
                 inner = list(shown_pages(plan, page.key))
@@ -367,7 +394,7 @@ class BudgetFitter:
                 yield RowItem(page, self._page_tokens(page), is_line=False)
 
     def _page_tokens(self, page: PageRecord) -> int:
-        if page.header.visibility is Visibility.HIDDEN:
+        if page.header.visibility is _HIDDEN:
             return self._builder.draw_line(self.plan, page)[1]
         if page.header.folder:
             return 0

@@ -10,7 +10,7 @@ so that everything is only a few levels deep.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,10 @@ _UNIT_TOKENS = 160
 """Smaller turns are folded together: a line for each would cost more than it saves."""
 _LINE_TOKENS, _LINE_PART = 40, 12
 """The estimated cost of a line: a twelfth of the folded tokens, 40 at most. Measured on recorded conversations."""
+_HIDDEN: Final = Visibility.HIDDEN
+_USER: Final = Form.USER
+_FOLDABLE: Final = (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT)
+"""For loops over all pages of the first row: reading a member from its enum is slow."""
 _LINES_AT_ONCE = 2
 """The most lines that are written for the next fold in one turn."""
 
@@ -167,7 +171,7 @@ class LineWriter:
 def is_folded_line(page: PageRecord) -> bool:
     """Return whether a page is a line that a fold made."""
     header = page.header
-    return header.visibility is Visibility.HIDDEN and header.line_tokens > 0 and not header.pinned
+    return header.line_tokens > 0 and header.visibility is _HIDDEN and not header.pinned
 
 
 def make_chapter(
@@ -459,7 +463,7 @@ def _may_fold(item: RowItem) -> bool:
     header = item.page.header
     if header.pinned or any(leaf.header.pinned for leaf in item.leaves):
         return False
-    return header.form in (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT) or item.is_open_folder
+    return header.form in _FOLDABLE or item.is_open_folder
 
 
 def _units(chosen: Iterable[RowItem], places: dict[int, int], bounds: Sequence[int]) -> Iterator[list[RowItem]]:
@@ -470,7 +474,7 @@ def _units(chosen: Iterable[RowItem], places: dict[int, int], bounds: Sequence[i
     unit: list[RowItem] = []
     tokens = 0
     for item in chosen:
-        starts = item.page.header.form is Form.USER
+        starts = item.page.header.form is _USER
         apart = bool(unit) and places[item.page.key] != places[unit[-1].page.key] + 1
         apart = apart or (bool(unit) and item.page.parent != unit[-1].page.parent)
         apart = apart or any(item.starts_at(bound) and not unit[0].starts_at(bound) for bound in bounds if unit)
