@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from quire.core.exchanges import exchange_name
@@ -48,6 +50,7 @@ _MIN_CLAUSE = 0.4
 _LONG_PATH = 32
 _SHORT_SENTENCE = 12
 _MAX_READ = 400
+_MAX_SENTENCES = 4
 
 
 def exchange_title(message: Message) -> str:
@@ -80,16 +83,27 @@ def make_title(text: str, limit: int) -> str:
 
     If words are cut, the title ends with "…".
     """
-    sentences = [sentence for piece in _SENTENCE_END.split(text[:_MAX_READ].strip()) if (sentence := piece.strip())]
-    prose = [sentence for sentence in sentences[:4] if not _LIST_ITEM.match(sentence)]
-    stripped = [title for sentence in prose if (title := _strip_lead(sentence))]
-    if not stripped:
-        return clip_clause(" ".join((sentences[0] if sentences else text[:_MAX_READ]).split()), limit)
-    title = stripped.pop(0)
-    while stripped and len(title) < _SHORT_SENTENCE and title.isascii():
-        title = f"{title} {stripped.pop(0)}"
-    title = _PATH.sub(_shorten_path, _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING))
-    return clip_clause(title, limit)
+    start = text[:_MAX_READ].strip()
+    prose = (sentence for sentence in islice(_sentences(start), _MAX_SENTENCES) if not _LIST_ITEM.match(sentence))
+    stripped = filter(None, map(_strip_lead, prose))
+    title = next(stripped, "")
+    if not title:
+        return clip_clause(" ".join(next(_sentences(start), text[:_MAX_READ]).split()), limit)
+    while len(title) < _SHORT_SENTENCE and title.isascii() and (following := next(stripped, "")):
+        title = f"{title} {following}"
+    title = _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING)
+    return clip_clause(_PATH.sub(_shorten_path, title) if "/" in title or "\\" in title else title, limit)
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the sentences and lines of a text."""
+    start = 0
+    for end in _SENTENCE_END.finditer(text):
+        if sentence := text[start : end.start()].strip():
+            yield sentence
+        start = end.end()
+    if sentence := text[start:].strip():
+        yield sentence
 
 
 def clip_clause(text: str, limit: int) -> str:

@@ -117,9 +117,13 @@ def shorten_to(text: str, limit: int, count: Count) -> str:
 
 def chapter_name(messages: Sequence[Message]) -> str:
     """Return the name of a chapter with these messages: the first question that says more than a few words."""
-    questions = [exchange_title(message) for message in messages if message.role == "user"]
-    long = (title for title in questions if len(title) >= _MIN_TITLE or not title.isascii())
-    first = next(long, questions[0] if questions else None)
+    first = ""
+    for message in messages:
+        if message.role == "user":
+            title = exchange_title(message)
+            if len(title) >= _MIN_TITLE or not title.isascii():
+                return title
+            first = first or title
     return first or (exchange_title(messages[0]) if messages else "Folded")
 
 
