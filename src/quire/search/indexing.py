@@ -31,6 +31,7 @@ from quire.storage.search_protocol import (
     SearchIndex,
     SupportsReset,
     SupportsSearch,
+    estimate_size,
 )
 
 _OMITTING = (PURGE, "cleanup")
@@ -132,7 +133,7 @@ def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str
     terms = 0
     for page in pages:
         documents.append(build_document(ahead, context, mark, page))
-        terms += len(documents[-1].body)
+        terms += estimate_size(documents[-1].body)
         if terms > _BATCH_TERMS:
             break
     is_last = len(documents) == len(pages) < _BATCH
@@ -157,7 +158,7 @@ def _follow(index: SearchIndex, state: IndexState, storage: Storage, context: st
             gone.append(key)
             continue
         documents.append(build_document(storage, context, mark, page))
-        terms += len(documents[-1].body)
+        terms += estimate_size(documents[-1].body)
         if len(documents) >= _BATCH or terms > _BATCH_TERMS:
             if not index.update(state, state, documents, gone):
                 return

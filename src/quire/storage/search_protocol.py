@@ -75,34 +75,49 @@ Score = Callable[[ScoredDocument], float]
 """Returns the score of a document."""
 
 
-class SpacedTerms(Sequence[str]):
-    """Terms in one text, separated by blanks. They are listed only where a list is needed."""
+WORDS_ONLY: Final = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128)).lower()
+"""ASCII characters as they occur in terms. Translating text with it takes a quarter of the time of a pattern."""
 
-    __slots__ = ("_size", "text")
+
+class AsciiTerms(Sequence[str]):
+    """The terms of an ASCII text: the runs of its letters and digits. They are listed only where a list is needed."""
+
+    __slots__ = ("text",)
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._size = len(text.split())
+
+    def _list(self) -> list[str]:
+        return self.text.translate(WORDS_ONLY).split()
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._list())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.text.split())
+        return iter(self._list())
 
     def __getitem__(self, place: Any) -> Any:
-        return self.text.split()[place]
+        return self._list()[place]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
     def __repr__(self) -> str:
-        return f"SpacedTerms({self.text!r})"
+        return f"AsciiTerms({self.text!r})"
 
 
 def join_terms(terms: Sequence[str]) -> str:
-    """Return the terms as one text, separated by blanks."""
-    return terms.text if isinstance(terms, SpacedTerms) else " ".join(terms)
+    """Return a text that has these terms for FTS5's tokenizer `ascii`, in any case and with anything between them."""
+    return terms.text if isinstance(terms, AsciiTerms) else " ".join(terms)
+
+
+_CHARACTERS = 8
+"""About how many characters of a text make one term, with what separates it from the next one."""
+
+
+def estimate_size(terms: Sequence[str]) -> int:
+    """Return about how many terms there are, without listing them."""
+    return len(terms.text) // _CHARACTERS if isinstance(terms, AsciiTerms) else len(terms)
 
 
 class Document(Struct, frozen=True):

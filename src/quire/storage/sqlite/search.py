@@ -52,6 +52,7 @@ _UNLIST = "DELETE FROM sqlite_schema WHERE name = 'search'"
 _SHADOWS = ("search_data", "search_idx", "search_content", "search_docsize", "search_config")
 _HASH_SIZE = f"INSERT INTO search (search, rank) VALUES ('hashsize', {8 << 20})"
 """Lets FTS5 collect up to 8 MB of new terms: one segment for a batch of pages takes half the time of several."""
+_SIZE = "SELECT sz FROM search_docsize WHERE id = ?"
 _INSERT = "INSERT INTO search (rowid, body, name, description, parts) VALUES (?, ?, ?, ?, ?)"
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ? LIMIT ?)"
 _BEST = """SELECT quire_score(search) AS score, rowid FROM search WHERE search MATCH ? AND rowid BETWEEN ? AND ?
@@ -276,9 +277,11 @@ class FtsIndex:
         blocks = {sizes.put(key, -1) for key in old}
         if old:
             self._db.executemany(_DELETE, ((base | key,) for key in old))
-        blocks.update(sizes.put(document.key, len(document.body)) for document in documents)
         rows = ((base | document.key, *map(join_terms, document.fields)) for document in documents)
         self._db.executemany(_INSERT, rows)
+        for document in documents:  # FTS5 has counted the terms
+            counts = self._db.execute(_SIZE, (base | document.key,)).get
+            blocks.add(sizes.put(document.key, next(_varints(counts), 0)))
         self._db.executemany(_PUT_SIZES, ((base | block, sizes.block(block)) for block in sorted(blocks)))
 
     def _count(self, base: int, match: str, spans: Sequence[Span], most: int) -> int:
