@@ -126,7 +126,7 @@ def test_much_text_is_taken_in_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
     book = new_book()
     leaf(book, "first")
     book.find("first")
-    monkeypatch.setattr(catching, "_BATCH_TERMS", 9)
+    monkeypatch.setattr(catching, "_BATCH_BYTES", 80)
     taken: list[int] = []
     update = MemoryIndex.update
 

@@ -111,13 +111,12 @@ def join_terms(terms: Sequence[str]) -> str:
     return terms.text if isinstance(terms, AsciiTerms) else " ".join(terms)
 
 
-_CHARACTERS = 8
-"""About how many characters of a text make one term, with what separates it from the next one."""
+_TERM_BYTES = 64
 
 
-def estimate_size(terms: Sequence[str]) -> int:
-    """Return about how many terms there are, without listing them."""
-    return len(terms.text) // _CHARACTERS if isinstance(terms, AsciiTerms) else len(terms)
+def memory_size(terms: Sequence[str]) -> int:
+    """Return about how many bytes some terms take in memory."""
+    return len(terms.text) if isinstance(terms, AsciiTerms) else _TERM_BYTES * len(terms)
 
 
 class Document(Struct, frozen=True):
