@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import quire
 from quire import (
     Context,
     Entry,
@@ -20,6 +21,9 @@ from quire import (
     StorageFailure,
     Visibility,
 )
+from quire.core.records import EntryRecord
+from quire.core.state import State
+from quire.system import journal
 from tests.books import folder, leaf, refused
 from tests.talks import calling, full_talk, new_talk, outline, said, texts
 
@@ -398,11 +402,37 @@ def test_a_long_list_of_entries_to_undo_is_shortened_and_alternatives_are_hinted
     words = f"Undo {named}, … {asked + 1} first, in this order, 8 entries in all."
     with refused(talk.pages, InvalidOperation, words) as caught:
         talk.undo(asked)
-    assert [hint.source for hint in caught.value.hints] == ["hide('usr-1')", "conversation.delete([0])"]
+    others = ["conversation.delete([0])", f"rollback({asked - 1})"]
+    assert [hint.source for hint in caught.value.hints] == ["hide('usr-1')", *others]
     talk.pages.archive("usr-1")
     with refused(talk.pages, InvalidOperation) as caught:
         talk.undo(asked)
-    assert [hint.source for hint in caught.value.hints] == ["conversation.delete([0])"]
+    assert [hint.source for hint in caught.value.hints] == others
+    talk.rollback(asked - 1)
+    assert talk.messages() == []
+
+
+def test_a_refused_undo_of_an_import_reads_each_entry_once_and_names_all_its_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talk = quire.open("memory:", budget=600)
+    talk.import_messages([{"role": "user", "content": f"m{number} flight"} for number in range(300)])
+    added = talk.seq
+    talk.render()
+    folded = talk.seq
+    read: list[int] = []
+    stored = journal.stored_entry
+
+    def count(state: State, seq: int) -> EntryRecord:
+        read.append(seq)
+        return stored(state, seq)
+
+    monkeypatch.setattr("quire.system.undo.stored_entry", count)
+    with pytest.raises(InvalidOperation, match=rf"changed later by entry {folded} \(fold\)") as caught:
+        talk.undo(added)
+    assert [hint.source for hint in caught.value.hints] == ["conversation.delete(range(0, 300))"]
+    assert set(read) == {added, folded}
+    assert len(read) <= 4
 
 
 def test_a_later_change_under_a_pin_is_the_one_to_undo_first() -> None:

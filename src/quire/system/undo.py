@@ -53,15 +53,16 @@ _Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
 
 def check_untouched(plan: Plan, seq: int, entry: EntryRecord) -> None:
     """Raise `InvalidOperation` if a later entry changed the same records, with all entries to undo first."""
+    entries = _Entries(plan.state)
     for touched in _records_to_check(entry):
         record = _record(plan.state, touched)
-        later = _effective_entry(plan.state, record, seq, touched)
+        later = entries.effective(record, seq, touched)
         if later != seq:
             named = later if later > seq else _last_change(record)
             did = stored_entry(plan.state, named).operation
-            first = _undo_first(_blockers(plan.state, seq, entry)) if later > seq else "Undo that first."
-            fact = f"{_name(plan, touched)} was changed later by entry {named} ({did}). {first}"
-            raise InvalidOperation(fact, *_alternatives(plan, touched))
+            chain = entries.blockers(seq, entry) if later > seq else []
+            fact = f"{_name(plan, touched)} was changed later by entry {named} ({did}). {_undo_first(chain)}"
+            raise InvalidOperation(fact, *_alternatives(plan, seq, entry, is_long=len(chain) > _MAX_NAMED))
 
 
 def _records_to_check(entry: EntryRecord) -> Iterator[Touched]:
@@ -96,66 +97,96 @@ def _undo_first(chain: list[int]) -> str:
     if len(chain) <= _MAX_NAMED:
         return f"Undo {', '.join(map(str, chain))} first, in this order."
     named = ", ".join(map(str, chain[:_MAX_NAMED]))
-    return f"Undo {named}, … {chain[-1]} first, in this order, {len(chain)} entries in all."
+    least = "at least " if len(chain) >= _MAX_SEARCHED else ""
+    return f"Undo {named}, … {chain[-1]} first, in this order, {least}{len(chain)} entries in all."
 
 
-def _alternatives(plan: Plan, touched: Touched) -> tuple[Hint, ...]:
-    """Return calls that have a similar effect on a page of messages without undo."""
-    page = plan.state.page(touched.key) if touched.family == PAGE_CODE else None
-    if not isinstance(page, PageRecord) or not page.header.numbers:
-        return ()
-    numbering = plan.numbering()
-    messages = [index for number in page.header.numbers if (index := numbering.index(number)) is not None]
-    delete = Hint("conversation.delete", arguments=str(messages), purpose="to take its messages out instead")
-    if plan.effective_lifecycle(page) is not Lifecycle.ACTIVE:
-        return (delete,)
-    return Hint("hide", plan.index(touched.key), purpose="to show only its line instead"), delete
+def _alternatives(plan: Plan, seq: int, entry: EntryRecord, *, is_long: bool) -> list[Hint]:
+    """Return calls that have a similar effect without undo. `is_long`: many entries must be undone first."""
+    hints: list[Hint] = []
+    touched = [t for t in entry.touched if t.family == PAGE_CODE]
+    pages = [page for t in touched if isinstance(page := plan.state.page(t.key), PageRecord) and page.header.numbers]
+    if pages and len(pages) == len(touched) == 1 and plan.effective_lifecycle(pages[0]) is Lifecycle.ACTIVE:
+        hints.append(Hint("hide", plan.index(pages[0].key), purpose="to show only its line instead"))
+    if pages and all(t.before is None for t in touched):
+        numbering = plan.numbering()
+        indices = [numbering.index(number) for page in pages for number in page.header.numbers]
+        messages = sorted(index for index in indices if index is not None)
+        if messages:
+            purpose = "to take its messages out instead"
+            hints.append(Hint("conversation.delete", arguments=_python_list(messages), purpose=purpose))
+    if is_long and seq > max(plan.horizon, 1):
+        hints.append(Hint("rollback", arguments=str(seq - 1), purpose="to undo it and everything after it"))
+    return hints
 
 
-def _blockers(state: State, seq: int, entry: EntryRecord) -> list[int]:
-    """Return all entries that must be undone before this one, newest first."""
-    found: set[int] = set()
-    waiting = [(seq, entry)]
-    while waiting and len(found) < _MAX_SEARCHED:
-        at, record = waiting.pop()
-        for touched in _records_to_check(record):
-            for later in _later_changes(state, touched, at):
-                if later not in found:
-                    found.add(later)
-                    waiting.append((later, stored_entry(state, later)))
-    return sorted(found, reverse=True)
+def _python_list(numbers: Sequence[int]) -> str:
+    """Return ascending numbers as Python source: `range(2, 60)` if they are many without a gap."""
+    is_range = len(numbers) > _MAX_NAMED and numbers[-1] - numbers[0] == len(numbers) - 1
+    return f"range({numbers[0]}, {numbers[-1] + 1})" if is_range else str(list(numbers))
 
 
-def _later_changes(state: State, touched: Touched, seq: int) -> Iterator[int]:
-    """Yield the later entries whose changes to a record are in effect, newest first."""
-    record = _record(state, touched)
-    while (later := _effective_entry(state, record, seq, touched)) > max(seq, state.head.horizon):
-        yield later
-        same = (t for t in stored_entry(state, later).touched if (t.family, t.key) == (touched.family, touched.key))
-        found = next(same, None)
-        if found is None:
-            return
-        record = _before(found)
+class _Entries:
+    """Reads entries while one undo is checked, each of them once: an import and a fold change many records."""
 
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._read: dict[int, tuple[EntryRecord, dict[tuple[int, int], Touched]]] = {}
 
-def _effective_entry(state: State, record: "_Any", wanted: int, touched: Touched) -> int:
-    """Return the entry whose change to a record is in effect, going back as far as `wanted`.
+    def blockers(self, seq: int, entry: EntryRecord) -> list[int]:
+        """Return all entries that must be undone before this one, newest first."""
+        found: set[int] = set()
+        waiting = [(seq, entry)]
+        while waiting and len(found) < _MAX_SEARCHED:
+            at, record = waiting.pop()
+            for touched in _records_to_check(record):
+                for later in self._later_changes(touched, at):
+                    if later not in found:
+                        found.add(later)
+                        waiting.append((later, self._entry(later)))
+        return sorted(found, reverse=True)
 
-    An undo counts as the entry before the one it undid. A change of a pin or permission, which undo never reverts, is
-    skipped.
-    """
-    while (now := _last_change(record)) != wanted and now > state.head.horizon:
-        entry = stored_entry(state, now)
-        undone = stored_entry(state, entry.undoes) if entry.operation == "undo" else entry
-        same = (t for t in undone.touched if (t.family, t.key) == (touched.family, touched.key))
-        found = next(same, None)
-        if found is None:
-            break
-        before = _before(found)
-        if undone is entry and not _differ_only_in_security(before, record):
-            break
-        record = before
-    return now
+    def _later_changes(self, touched: Touched, seq: int) -> Iterator[int]:
+        """Yield the later entries whose changes to a record are in effect, newest first."""
+        record = _record(self._state, touched)
+        while (later := self.effective(record, seq, touched)) > max(seq, self._state.head.horizon):
+            yield later
+            found = self._change(later, touched)
+            if found is None:
+                return
+            record = _before(found)
+
+    def effective(self, record: _Any, wanted: int, touched: Touched) -> int:
+        """Return the entry whose change to a record is in effect, going back as far as `wanted`.
+
+        An undo counts as the entry before the one it undid. A change of a pin or permission, which undo never reverts,
+        is skipped.
+        """
+        while (now := _last_change(record)) != wanted and now > self._state.head.horizon:
+            entry = self._entry(now)
+            is_undo = entry.operation == "undo"
+            found = self._change(entry.undoes if is_undo else now, touched)
+            if found is None:
+                break
+            before = _before(found)
+            if not is_undo and not _differ_only_in_security(before, record):
+                break
+            record = before
+        return now
+
+    def _entry(self, seq: int) -> EntryRecord:
+        if seq not in self._read:
+            entry = stored_entry(self._state, seq)
+            changes: dict[tuple[int, int], Touched] = {}
+            for touched in entry.touched:
+                changes.setdefault((touched.family, touched.key), touched)
+            self._read[seq] = entry, changes
+        return self._read[seq][0]
+
+    def _change(self, seq: int, touched: Touched) -> Touched | None:
+        """Return the change that an entry made to the same record."""
+        self._entry(seq)
+        return self._read[seq][1].get((touched.family, touched.key))
 
 
 def _before(touched: Touched) -> _Any:
