@@ -13,6 +13,7 @@ from quire.search.find import find
 from quire.search.index import LayeredIndex, MemoryIndex, PerStorageCache
 from quire.search.indexing import catch_up, query_index
 from quire.search.query import agent_scope
+from quire.search.tokenizer import tokenize
 from quire.storage.base import Head
 from quire.storage.search_protocol import Document, IndexState, Phrase, SearchIndex
 from tests.books import leaf, new_book
@@ -126,7 +127,7 @@ def test_much_text_is_taken_in_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> No
     book = new_book()
     leaf(book, "first")
     book.find("first")
-    monkeypatch.setattr(catching, "_BATCH_BYTES", 80)
+    monkeypatch.setattr(catching, "_BATCH_TERMS", 10)
     taken: list[int] = []
     update = MemoryIndex.update
 
@@ -170,3 +171,16 @@ def test_the_error_for_an_unknown_segment_names_no_private_one() -> None:
     with pytest.raises(NoSuchSegment, match="mem") as error:
         find(state, "pump", scope=agent_scope(state), segment="nope")
     assert "secret" not in str(error.value)
+
+
+def test_the_size_of_a_document_counts_its_parts_and_estimates_plain_text() -> None:
+    words = build_size("plain words " * 1_000)
+    assert 1_500 < words < 2_500
+    assert build_size("水" * 1_000) >= 1_000
+    names = " ".join(f"BaCeDiFoGuHy{number}" for number in range(1_000))
+    assert build_size(names) > build_size(names.lower()) + 1_000  # the parts of compound names
+
+
+def build_size(text: str) -> int:
+    body, parts = tokenize(text)
+    return Document(1, body, parts=parts).size

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 import quire
-from quire import CompressionConfig, Context, MemoryStorage, Permission, QuireError, Segment, ToolCall
+from quire import CompressionConfig, Context, DetailPage, MemoryStorage, Permission, QuireError, Segment, ToolCall
 from tests.view.counting import COUNTER
 
 Values = dict[str, Any]
@@ -55,6 +55,8 @@ class Walk:
         """Whether a view was drawn between two states."""
         self.put_away: set[str] = set()
         """The pages that the developer hid, archived or put into a folder."""
+        self.reserved: str | None = None
+        """An index of which the page is not added yet."""
         self.long = self.chance.choice((3, 8, 20, 50))
         self.trace: list[str] = []
         if self.chance.random() < 0.8:
@@ -286,6 +288,22 @@ def _note(walk: Walk) -> None:
     walk.ctx.pages.create_detail_page("note", walk.text(4), walk.text(), parent, pinned=pinned)
 
 
+def _reserve(walk: Walk) -> None:
+    """Reserve an index, or add the page of an index that was reserved before."""
+    if walk.reserved is None:
+        walk.reserved = walk.ctx.pages.generate_index("mem")
+        return
+    index, walk.reserved = walk.reserved, None
+    walk.ctx.pages.add_page(DetailPage(index=index, name="reserved", parent="mem-0"), walk.text())
+
+
+def _agent(walk: Walk) -> None:
+    """Change a page as an agent, sometimes with the developer's name."""
+    name = walk.chance.choice((walk.ctx.pages.actor, "agent"))
+    page = walk.page(walk.chance.choice(("usr", "mem")))
+    walk.ctx.as_agent(name).update_page(page, description=walk.text(4))
+
+
 def _private(walk: Walk) -> None:
     with suppress(QuireError):
         walk.ctx.pages.add_segment(Segment(id="own", name=PRIVATE_WORD, permission=Permission.PRIVATE))
@@ -355,6 +373,8 @@ STEPS: dict[str, tuple[Callable[[Walk], object], bool]] = {
     "note": (_note, False),
     "set detail": (lambda walk: walk.ctx.pages.set_detail(walk.page("mem"), walk.text()), False),
     "remove": (lambda walk: walk.ctx.pages.remove_page(walk.page(walk.chance.choice(("usr", "mem")))), False),
+    "reserve": (_reserve, False),
+    "agent": (_agent, False),
     "private": (_private, False),
     "capacity": (_capacity, False),
     "cleanup": (lambda walk: walk.ctx.conversation.cleanup(), False),

@@ -69,7 +69,7 @@ def walk_forms(number: int, monkeypatch: pytest.MonkeyPatch, *, slow: bool) -> l
             patch.setattr(ViewCache, "node_of", lambda self, page: None)
             patch.setattr(fit_budget, "choose_pages", choose_and_try_again)
             patch.setattr(PartBuilder, "draw_line", draw_line_again)
-            patch.setattr(LayoutBasis, "leads_to", lambda self, *given: False)
+            patch.setattr(LayoutBasis, "is_unchanged", lambda self, *given: False)
         walk = Walk(number)
         found: list[Any] = []
         for _ in range(STEPS):

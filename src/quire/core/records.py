@@ -36,7 +36,7 @@ _MARKED: Final = 0x5EA1ED
 """Is mixed into the checksum of a record with a mark, to distinguish it from a record without one."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 _COLD: Final = Lifecycle.COLD_ARCHIVED
-"""Reading a member from its enum takes several times as long as the rest of the comparison."""
+"""A constant, because reading a member from its enum takes several times as long as comparing it."""
 
 T = TypeVar("T")
 V = TypeVar("V", covariant=True)

@@ -31,16 +31,14 @@ from quire.storage.search_protocol import (
     SearchIndex,
     SupportsReset,
     SupportsSearch,
-    memory_size,
 )
 
 _OMITTING = (PURGE, "cleanup")
 """The operations whose entries do not contain the earlier text of pages."""
-_BATCH = 8_192
-_BATCH_BYTES = 32 << 20
-"""The most pages in one update of an index, and about the most memory for their terms. FTS5 stores an update as one
-segment, and merges segments when there are sixteen of one size."""
-_BATCH_AHEAD = 2_048
+_BATCH = 4_096
+_BATCH_TERMS = 1 << 19
+"""The limits of one update of an index: its pages, and about how many terms they have. Larger updates take less time in
+all, because FTS5 merges fewer segments, but other writers wait for the end of an update."""
 _ENTRIES = 1_024
 _AHEAD_BYTES = 8 << 20
 _CHECKED = 2
@@ -131,27 +129,17 @@ def _build(index: SearchIndex, state: IndexState, storage: Storage, context: str
     if state.reached < 0:
         check_pages(storage, context)
     pages = list(islice(scan_pages(storage, context, mark, state.reached + 1), _BATCH))
+    ahead = PrefetchedRecords(storage, context, pages)
     documents: list[Document] = []
-    size = 0
-    for document in _read_documents(storage, context, mark, pages):
-        documents.append(document)
-        size += memory_size(document.body)
-        if size > _BATCH_BYTES:
+    terms = 0
+    for page in pages:
+        documents.append(build_document(ahead, context, mark, page))
+        terms += documents[-1].size
+        if terms > _BATCH_TERMS:
             break
     is_last = len(documents) == len(pages) < _BATCH
     reached = MAX_KEY if is_last else documents[-1].key
     index.update(state, IndexState(state.version, state.identity, reached), documents)
-
-
-def _read_documents(
-    storage: Storage, context: str, mark: ContextMark, pages: Sequence[PageRecord]
-) -> Iterator[Document]:
-    """Yield the terms of some pages."""
-    for first in range(0, len(pages), _BATCH_AHEAD):
-        some = pages[first : first + _BATCH_AHEAD]
-        ahead = PrefetchedRecords(storage, context, some)
-        for page in some:
-            yield build_document(ahead, context, mark, page)
 
 
 def _follow(index: SearchIndex, state: IndexState, storage: Storage, context: str, head: Head) -> None:
@@ -164,18 +152,18 @@ def _follow(index: SearchIndex, state: IndexState, storage: Storage, context: st
         return
     documents: list[Document] = []
     gone: list[int] = []
-    size = 0
+    terms = 0
     for key in keys:
         page = read_page(storage, context, mark, key)
         if page is None or not is_searchable(page):
             gone.append(key)
             continue
         documents.append(build_document(storage, context, mark, page))
-        size += memory_size(documents[-1].body)
-        if len(documents) >= _BATCH or size > _BATCH_BYTES:
+        terms += documents[-1].size
+        if len(documents) >= _BATCH or terms > _BATCH_TERMS:
             if not index.update(state, state, documents, gone):
                 return
-            documents, gone, size = [], [], 0
+            documents, gone, terms = [], [], 0
     index.update(state, IndexState(until, state.identity), documents, gone)
 
 

@@ -80,7 +80,7 @@ WORDS_ONLY: Final = "".join(chr(code) if chr(code).isalnum() else " " for code i
 
 
 class AsciiTerms(Sequence[str]):
-    """The terms of an ASCII text: the runs of its letters and digits. They are listed only where a list is needed."""
+    """The terms of an ASCII text: the runs of its letters and digits. Every use makes the list again."""
 
     __slots__ = ("text",)
 
@@ -107,16 +107,12 @@ class AsciiTerms(Sequence[str]):
 
 
 def join_terms(terms: Sequence[str]) -> str:
-    """Return a text that has these terms for FTS5's tokenizer `ascii`, in any case and with anything between them."""
+    """Return a text that FTS5's tokenizer `ascii` splits into these terms. Other characters can be between them."""
     return terms.text if isinstance(terms, AsciiTerms) else " ".join(terms)
 
 
-_TERM_BYTES = 64
-
-
-def memory_size(terms: Sequence[str]) -> int:
-    """Return about how many bytes some terms take in memory."""
-    return len(terms.text) if isinstance(terms, AsciiTerms) else _TERM_BYTES * len(terms)
+_TERM_BYTES = 6
+"""The bytes of an ASCII text for each of its terms, about."""
 
 
 class Document(Struct, frozen=True):
@@ -131,6 +127,11 @@ class Document(Struct, frozen=True):
     @property
     def fields(self) -> tuple[Sequence[str], ...]:
         return self.body, self.name, self.description, self.parts
+
+    @property
+    def size(self) -> int:
+        """About how many terms the page has: those of an ASCII text are estimated."""
+        return sum(len(f.text) // _TERM_BYTES if isinstance(f, AsciiTerms) else len(f) for f in self.fields)
 
 
 class IndexState(Struct, frozen=True):

@@ -40,7 +40,7 @@ _MANY_CHARACTERS = 1 << 16
 _TRIES = 3
 _ACTIVE: Final = Lifecycle.ACTIVE
 _EXPANDED: Final = Visibility.EXPANDED
-"""For loops over all pages of a view: reading a member from its enum is slow."""
+"""Constants for loops over all pages of a view, because reading a member from its enum is slow."""
 
 
 def block_head(key: str, title: str) -> str:

@@ -70,24 +70,32 @@ def layout_rooms(budget: int, fixed: int) -> Rooms:
 
 
 class LayoutBasis(NamedTuple):
-    """What the layouts of a fold were planned from. While nothing of it changes, the next fold plans the same ones."""
+    """What the layouts of a fold depend on, besides the pages outside the conversation."""
 
     version: int
-    conversation: int | None
     budget: int
     rooms: Rooms
+    conversation: int | None
+    segments: tuple[tuple[int, int, int], ...]
+    """The segments outside the conversation: number, last change, and the number of the next page."""
+    notes: tuple[int, ...]
+    """They include the actors that have written as agents."""
 
     @classmethod
-    def of(cls, state: State, budget: int, rooms: Rooms) -> "LayoutBasis | None":
-        """Return the basis of a plan; None if its layouts show pages that an agent opened, so that the next differ."""
-        return None if state.deferred_changes() else cls(state.version, state.conversation(), budget, rooms)
+    def of(cls, state: State, budget: int, rooms: Rooms) -> "LayoutBasis":
+        """Return the basis of layouts that are planned now."""
+        conversation, counters = state.conversation(), state.counters
+        live = ((n, segment.seq, counters[n].next) for n, segment in state.live_segments() if n != conversation)
+        return cls(state.version, budget, rooms, conversation, tuple(live), state.counts().notes)
 
-    def leads_to(self, other: "LayoutBasis", state: State) -> bool:
-        """Return whether the other basis, of the present state, has the same rooms and the same pages outside."""
-        if self[1:] != other[1:]:
-            return False
+    def is_unchanged(self, now: "LayoutBasis", state: State) -> bool:
+        """Return whether layouts that are planned now are the same. `now` is the basis of the present state."""
         changed = state.pages_changed_since(self.version)
-        return changed is not None and all(segment_number(key) == self.conversation for key in changed)
+        return (
+            now._replace(version=self.version) == self
+            and changed is not None
+            and all(segment_number(key) == self.conversation for key in changed)
+        )
 
 
 class _Item:

@@ -48,7 +48,7 @@ def _opened_below(plan: Plan, folder: int, fold: int, operations: dict[int, str]
     """Yield the pages that were opened after a fold. An opened folder counts if no page in it was opened."""
     for page in plan.members(folder):
         header = page.header
-        if not header.born <= fold < header.seq:  # most pages
+        if not header.born <= fold < header.seq:  # it was not opened since then: most pages
             continue
         if header.lifecycle is not Lifecycle.ACTIVE or header.visibility is Visibility.HIDDEN:
             continue

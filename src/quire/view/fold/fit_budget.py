@@ -54,7 +54,7 @@ _MIN_CLIP = 48
 _BARE_CLIP = 26
 _ACTIVE: Final = Lifecycle.ACTIVE
 _HIDDEN: Final = Visibility.HIDDEN
-"""For loops over all pages of the first row: reading a member from its enum is slow."""
+"""Constants for loops over all pages of the first row, because reading a member from its enum is slow."""
 _MAX_NAMED = 6
 """The number of pages that an error names."""
 
@@ -74,8 +74,9 @@ class BudgetFitter:
         basis: LayoutBasis | None = None,
     ) -> None:
         self.plan = plan
-        self.basis = basis
-        """What the stored layouts were planned for; after `fit`, what those of this plan are for."""
+        self._stored_basis = basis
+        self.basis: LayoutBasis | None = None
+        """What the layouts after this plan depend on; None if the next fold must plan them again."""
         self.result = FoldResult()
         self._builder = builder
         self._cache = cache
@@ -283,13 +284,13 @@ class BudgetFitter:
         return self.total()
 
     def _lay_out_first(self) -> None:
-        """Plan how the segments outside the conversation are shown, unless the stored layouts are still the same."""
-        state, before = self.plan.state, self.basis
+        """Plan how the segments outside the conversation are shown, unless that would give the stored layouts."""
+        state, before = self.plan.state, self._stored_basis
         self.plan.lays_out = True
         self._rooms = layout_rooms(self._budget, total_tokens(self._cache.system) + self._tail.tokens)
-        basis = LayoutBasis.of(state, self._budget, self._rooms)
-        is_same = before is not None and basis is not None and before.leads_to(basis, state)
-        if not is_same or self._cache.exceeds:
+        # layouts with pages that an agent opened since the last fold are only for one fold
+        basis = None if state.deferred_changes() else LayoutBasis.of(state, self._budget, self._rooms)
+        if self._cache.exceeds or not (before and basis and before.is_unchanged(basis, state)):
             self._lay_out(self._rooms)
         self.basis = basis
 

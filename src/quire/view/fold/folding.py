@@ -42,7 +42,7 @@ _LINE_TOKENS, _LINE_PART = 40, 12
 _HIDDEN: Final = Visibility.HIDDEN
 _USER: Final = Form.USER
 _FOLDABLE: Final = (Form.USER, Form.ASSISTANT, Form.SYSTEM, Form.SUMMARY, Form.TEXT)
-"""For loops over all pages of the first row: reading a member from its enum is slow."""
+"""Constants for loops over all pages of the first row, because reading a member from its enum is slow."""
 _LINES_AT_ONCE = 2
 """The most lines that are written for the next fold in one turn."""
 
