@@ -83,3 +83,30 @@ def test_a_result_before_a_late_system_message_is_not_folded() -> None:
         shown = ctx.render().messages
         assert f"the code of file {step} " in "".join(message.text for message in shown)
         assert f"{step} files are read." in shown[-1].text
+
+
+def test_results_that_only_a_user_message_follows_are_not_folded() -> None:
+    """Claude Code sends a reminder with the results, in one message. The model has not seen the results yet."""
+    ctx = quire.open("memory:", budget=900)
+    for step in range(8):
+        ctx.user(f"question {step} " + "word " * 40)
+        ctx.assistant("yes " * 20)
+    call = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    ctx.add({"role": "assistant", "content": [call]})
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "the code " + "word " * 450}
+    ctx.add({"role": "user", "content": [result, {"type": "text", "text": "Be careful."}]})
+    ctx.user("And quick.")
+    view = ctx.render()
+    assert view.fold is not None
+    assert "the code " in str(view.anthropic())
+    assert "Be careful." in str(view.anthropic())
+
+
+def test_results_that_are_answered_are_folded() -> None:
+    ctx = quire.open("memory:", budget=900)
+    ctx.assistant(tool_calls=[{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}])
+    ctx.tool_result("c1", "the code " + "word " * 450)
+    ctx.assistant("Done.")
+    for step in range(8):
+        ctx.user(f"question {step} " + "word " * 40)
+    assert "the code " + "word " * 40 not in str(ctx.render().openai())

@@ -36,6 +36,7 @@ from quire.view.fold.folding import (
     make_chapter,
     merge_all_lines,
     protected_pages,
+    unread_results,
 )
 from quire.view.fold.summaries import apply_model_summaries, restore_summaries
 from quire.view.layout import LayoutBasis, LayoutPlanner, Rooms, layout_rooms
@@ -98,6 +99,7 @@ class BudgetFitter:
         self._total: int | None = None  # None after a change, until it is measured again
         self._fixed_changed = self._conversation_changed = True  # since the view was drawn last
         self._has_open_folders = False  # in the first row
+        self._folds_unread = False
         self._first_row: list[RowItem] | None = None  # None after a change of the conversation
         self._opened = find_opened(plan, budget) if config.sliding_window is None else OpenedPages()
 
@@ -249,6 +251,11 @@ class BudgetFitter:
         room = self._turns_room(self._budget // 4)
         self._fold(self._config.keep_turns, room, self.total() - self._budget, None)
 
+    def _fold_unread(self) -> None:
+        """Fold results that the model has not read yet: their calls alone can take more than the budget."""
+        self._folds_unread = True
+        self._fold(0, 0, self.total(), None)
+
     def _shrink_to_budget(self) -> int:
         """Take further steps, one by one, until the view is within the budget; return its tokens.
 
@@ -272,6 +279,7 @@ class BudgetFitter:
             lambda: self._tail.clip_pinned(self.total() - self._budget),
             lambda: self._clip(newest=True),
             lambda: self._clip(newest=True, minimum=_BARE_CLIP),
+            self._fold_unread,
         )
         for step in steps:
             if self.total() <= self._budget:
@@ -342,6 +350,8 @@ class BudgetFitter:
 
     def _choose(self, row: Sequence[RowItem], turns: int, room: int, excess: int, limit: int | None) -> ChosenPages:
         protected = protected_pages(row, self.plan, turns, room)
+        if not self._folds_unread:
+            protected |= unread_results(row)
         return choose_pages(row, protected | self._opened.pages if turns else protected, excess, limit, self._lines)
 
     def _fold(self, turns: int, room: int, excess: int, limit: int | None) -> bool:

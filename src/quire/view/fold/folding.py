@@ -358,6 +358,18 @@ def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
     return kept if last is None else kept | {last.page.key}
 
 
+def unread_results(row: Sequence[RowItem]) -> set[int]:
+    """Return the exchange with the newest results if only user and system messages follow it.
+
+    The model has not read these results yet.
+    """
+    others = (item for item in reversed(_expanded_items(row)) if item.page.header.form not in (Form.USER, Form.SYSTEM))
+    newest = next(others, None)
+    if newest is None or newest.page.header.form is not Form.ASSISTANT or len(newest.page.header.numbers) < 2:
+        return set()
+    return {newest.page.key}
+
+
 def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: int) -> set[int]:
     """Return the pages that are not folded now: the essential ones, and the last turns as far as they fit `room`.
 
