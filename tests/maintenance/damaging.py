@@ -76,6 +76,18 @@ def another(random: Random, damage: str, places: Sequence[Place], place: Place) 
     return random.choice(chosen) if chosen else None
 
 
+def spoiled(path: Path, table: str, change: bytes = b"\x55" * 300) -> None:
+    """Overwrite the beginning of the first page of a table or an index of a closed SQLite file."""
+    with closing(apsw.Connection(str(path))) as db:
+        root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get
+        size = db.pragma("page_size")
+        db.pragma("wal_checkpoint(TRUNCATE)")
+    data = bytearray(path.read_bytes())
+    start = (root - 1) * size
+    data[start : start + len(change)] = change
+    path.write_bytes(data)
+
+
 class MemoryVault:
     """A store in memory, damaged in its tables."""
 

@@ -16,6 +16,7 @@ from quire.maintenance.doctor import Diagnosis, doctor
 from quire.maintenance.retention import REMOVING_HEAD
 from quire.storage.base import (
     BODY,
+    DERIVED,
     JOURNAL,
     PAGE,
     PIN,
@@ -30,6 +31,7 @@ from quire.storage.base import (
     Write,
 )
 from quire.testing.case import contents
+from tests.maintenance.damaging import spoiled
 from tests.stores import BACKENDS, make, moved
 from tests.talks import full_talk, new_talk
 
@@ -316,9 +318,61 @@ def test_a_context_that_lost_its_head_is_told_and_nothing_of_it_is_removed(path:
         assert db.execute(rows).fetchall() == before
 
 
+@pytest.mark.parametrize("family", sorted(DERIVED))
+def test_a_damaged_table_of_derived_records_is_emptied_and_filled_again(family: Family, path: Path) -> None:
+    spoiled(path, family)
+    found = doctor(path)
+    assert found.symptoms[0].code == "file_damaged"
+    assert f"table {family}" in found.symptoms[0].text
+    assert "A repair" in found.symptoms[0].remedy
+    done = doctor(path, repair=True)
+    assert done.healthy
+    assert (done.symptoms[0].code, done.symptoms[0].repaired) == ("file_damaged", True)
+    assert doctor(path).symptoms == ()
+    with quire.open(path, "c") as talk:
+        assert talk.check() == []
+        talk.user("and on")
+        assert talk.render().tokens > 0
+
+
+@pytest.mark.parametrize("index", ["page_group", "shared_body", "shared_message"])
+def test_a_damaged_index_is_created_again(index: str, path: Path) -> None:
+    spoiled(path, index)
+    assert doctor(path).symptoms[0].code == "order_damaged"
+    done = doctor(path, repair=True)
+    assert done.healthy
+    assert [symptom.code for symptom in done.symptoms] == ["order_damaged", "unused_pages"]
+    assert doctor(path).symptoms == ()
+
+
+def test_unused_pages_stay_in_a_file_with_other_damage(path: Path) -> None:
+    spoiled(path, "search_data")
+    spoiled(path, "body")
+    done = doctor(path, repair=True)
+    assert not done.healthy
+    assert ("search_damaged", True) in [(symptom.code, symptom.repaired) for symptom in done.symptoms]
+    with closing(apsw.Connection(str(path))) as db:
+        assert "never used" in str(db.execute("PRAGMA integrity_check").fetchone())
+
+
+def test_unused_pages_stay_while_somebody_reads(path: Path) -> None:
+    spoiled(path, "search_data")
+    with closing(apsw.Connection(str(path))) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT 1 FROM context").fetchall()
+        done = doctor(path, repair=True)
+        assert done.healthy
+        assert [(symptom.code, symptom.repaired) for symptom in done.symptoms] == [
+            ("search_damaged", True),
+            ("unused_pages", False),
+        ]
+    assert doctor(path, repair=True).healthy
+    assert doctor(path).symptoms == ()
+
+
 def test_a_damaged_file_is_a_finding_and_not_an_error(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[8192 * 5 : 8192 * 7] = b"\xa5" * 8192 * 2
+    data[8192 * 4 : 8192 * 7] = b"\xa5" * 8192 * 3
     path.write_bytes(data)
     found = doctor(path, repair=True)
     assert "file_damaged" in {symptom.code for symptom in found.symptoms}

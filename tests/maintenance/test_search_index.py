@@ -1,5 +1,6 @@
 """Damaged search indexes: the doctor finds and repairs each damage, and searches are correct afterwards."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from quire.maintenance.doctor import Diagnosis, doctor
 from quire.search.indexing import scan_pages
 from quire.search.page_text import build_document
 from quire.storage.postgres.address import parse
+from tests.maintenance.damaging import spoiled
 from tests.servers.postgres import postgres_url
 from tests.talks import new_talk
 
@@ -117,6 +119,85 @@ def test_a_damage_is_noticed_explained_and_repaired(path: Path, right: list[obje
     assert doctor(path).symptoms == ()
     assert answers(path) == right
     assert doctor(path).symptoms == ()
+
+
+TABLES = ("data", "idx", "docsize", "config", "state", "size")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_damaged_page_of_a_table_is_repaired(path: Path, right: list[object], table: str) -> None:
+    spoiled(path, f"search_{table}")
+    assert codes(doctor(path)) == [("search_damaged", "", False)]
+    assert codes(doctor(path, repair=True)) == [("search_damaged", "", True), ("unused_pages", "", True)]
+    assert doctor(path).symptoms == ()
+    assert answers(path) == right
+    assert doctor(path).symptoms == ()
+
+
+@pytest.mark.parametrize("table", [table for table in TABLES if table != "docsize"])  # a search does not read it
+def test_a_search_rebuilds_an_index_with_a_damaged_page(path: Path, right: list[object], table: str) -> None:
+    spoiled(path, f"search_{table}")
+    assert answers(path) == right
+    found = doctor(path)
+    assert found.healthy
+    assert codes(found) == [("unused_pages", "", False)]
+    assert codes(doctor(path, repair=True)) == [("unused_pages", "", True)]
+    assert answers(path) == right
+    assert doctor(path).symptoms == ()
+
+
+def test_pages_of_another_table_are_not_freed_with_the_index(tmp_path: Path) -> None:
+    path = tmp_path / "large.db"
+    with Library(path) as library:
+        talk = library.open("c")
+        for n in range(400):
+            talk.user(f"kestrel {n} " * 20)
+        talk.find("kestrel")
+    with closing(apsw.Connection(str(path))) as db:
+        rows: list[Any] = db.execute("SELECT name, rootpage FROM sqlite_schema").fetchall()
+        db.pragma("wal_checkpoint(TRUNCATE)")
+    data = bytearray(path.read_bytes())
+    roots = dict(rows)
+    message, index = ((roots[name] - 1) * 8192 for name in ("message", "search_idx"))
+    assert data[message] == 5  # an inner page of a table; now the index has its children too
+    data[index : index + 8192] = data[message : message + 8192]
+    path.write_bytes(data)
+    with Library(path) as library:
+        before = list(library.open("c").messages())
+        doctor(library.storage, repair=True)
+        talk = library.open("c")
+        for n in range(400):
+            talk.user(f"falcon {n} " * 20)
+        assert list(talk.messages())[:400] == before
+        assert talk.check() == []
+    assert doctor(path, repair=True).healthy
+
+
+def test_a_repair_that_is_killed_can_be_repeated(path: Path, right: list[object], tmp_path: Path) -> None:
+    spoiled(path, "search_data")
+    killed: list[Path] = []
+
+    def copy_files(_: object, sql: str, __: object) -> bool:
+        """Keep the files as they are before a statement that changes them."""
+        if sql.startswith(("DELETE", "DROP", "CREATE", "COMMIT", "VACUUM")):
+            folder = tmp_path / str(len(killed))
+            folder.mkdir()
+            for file in path.parent.glob(f"{path.name}*"):
+                if not file.name.endswith("-shm"):
+                    shutil.copy(file, folder)
+            killed.append(folder / path.name)
+        return True
+
+    storage = SQLiteStorage(path)
+    storage._db.exec_trace = copy_files
+    assert doctor(storage, repair=True).healthy
+    storage._db.exec_trace = None
+    storage.close()
+    assert len(killed) > 10
+    for copy in killed:
+        assert doctor(copy, repair=True).healthy
+        assert answers(copy) == right
+        assert doctor(copy).symptoms == ()
 
 
 def test_a_term_that_became_another_is_noticed(path: Path, right: list[object]) -> None:

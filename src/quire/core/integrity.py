@@ -50,6 +50,7 @@ from quire.storage.base import (
     ANCHOR,
     BODY,
     CALL,
+    DERIVED,
     FAMILIES,
     JOURNAL,
     LAYOUT,
@@ -82,10 +83,6 @@ DECODERS: dict[Family, Callable[[Record, ContextMark], object]] = {
     SHEET: lambda record, mark: decode_sheet(record.key, record.value, mark),
 }
 """The decoder of each family; a pin has only a key. Each raises `Corrupt` for a damaged record."""
-
-
-DERIVED: Final[frozenset[Family]] = frozenset({TALLY, PIN, CALL, VECTOR, LAYOUT, SHEET})
-"""Families of records that can be computed from others."""
 
 
 _TOUCHED: Final[dict[int, Family]] = {PAGE_CODE: PAGE, SEGMENT_CODE: SEGMENT, NOTE_CODE: NOTE}

@@ -54,6 +54,7 @@ from quire.storage.base import (
     Storage,
     SupportsBulkRead,
     SupportsExamine,
+    SupportsScrub,
     Symptom,
     Write,
     list_contexts,
@@ -140,6 +141,8 @@ def doctor(
             symptoms += examination.symptoms()
         if indexes is not None:
             symptoms += indexes.shared_symptoms()
+        if repair and contexts is None:
+            symptoms = _remove_unused_pages(storage, symptoms)
         return Diagnosis(contexts=count, symptoms=tuple(symptoms))
     finally:
         if owned:
@@ -165,6 +168,17 @@ def _examine_store(storage: Storage, repair: bool) -> Iterator[Symptom]:
         yield from storage.examine(repair=repair)
     except QuireError as error:
         yield _error_symptom("store", error)
+
+
+def _remove_unused_pages(storage: Storage, symptoms: list[Symptom]) -> list[Symptom]:
+    """Rewrite a store that has unused pages, unless something else is damaged: they may be the rest of lost data."""
+    unused = [symptom for symptom in symptoms if symptom.code == "unused_pages"]
+    is_whole = all(symptom.repaired or symptom.severity == "note" for symptom in symptoms)
+    if unused and is_whole and isinstance(storage, SupportsScrub):
+        with suppress(QuireError):  # a reader or a full disk prevents it
+            storage.scrub(None)
+            return [replace(symptom, repaired=True) if symptom in unused else symptom for symptom in symptoms]
+    return symptoms
 
 
 def _names(storage: Storage, contexts: Iterable[str] | None, symptoms: list[Symptom]) -> Iterator[str]:

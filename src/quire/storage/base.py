@@ -52,6 +52,8 @@ IMMUTABLE: Final[frozenset[Family]] = frozenset({BODY, MESSAGE})
 """Families of records that are written once, under growing keys. A fork may share them instead of copying them."""
 GROUPED: Final[frozenset[Family]] = frozenset({PAGE})
 """Families of records that can belong to a group. Records of other families are found by key only."""
+DERIVED: Final[frozenset[Family]] = frozenset({TALLY, PIN, CALL, VECTOR, LAYOUT, SHEET})
+"""Families of records that can be computed from others."""
 
 Durability = Literal["normal", "full"]
 """`normal`: an acknowledged commit survives `kill -9`; power loss may take the last ones. `full`: it survives both."""

@@ -37,6 +37,7 @@ from quire.storage.search_protocol import (
     Span,
     join_terms,
 )
+from quire.storage.sqlite.file_check import find_damaged, remove_from_schema
 from quire.storage.sqlite.schema import SEARCH, context_numbers, reading, transaction
 
 _MAX_COUNTS = 1_024
@@ -48,8 +49,15 @@ _SIZES = "SELECT id, sizes FROM search_size WHERE id BETWEEN ? AND ?"
 _PUT_SIZES = "INSERT INTO search_size (id, sizes) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET sizes = excluded.sizes"
 _DELETE = "DELETE FROM search WHERE rowid = ?"
 _STORED = "SELECT id FROM search_docsize WHERE id BETWEEN ? AND ?"
-_UNLIST = "DELETE FROM sqlite_schema WHERE name = 'search'"
-_SHADOWS = ("search_data", "search_idx", "search_content", "search_docsize", "search_config")
+_TABLES = (
+    "search_data",
+    "search_idx",
+    "search_content",
+    "search_docsize",
+    "search_config",
+    "search_state",
+    "search_size",
+)
 _HASH_SIZE = f"INSERT INTO search (search, rank) VALUES ('hashsize', {8 << 20})"
 """Lets FTS5 collect up to 8 MB of new terms: one segment for a batch of pages takes half the time of several."""
 _SIZE = "SELECT sz FROM search_docsize WHERE id = ?"
@@ -119,27 +127,15 @@ class FtsIndexes:
             raise IndexLost(f"The search index was damaged ({error}) and was emptied.") from error
 
     def reset(self) -> None:
-        """Empty all indexes and create the tables again. The next search fills them."""
-        with self.db:
-            self._drop()
-            for table in ("search_state", "search_size"):
+        """Empty all indexes and create the tables again, also if they are damaged. The next search fills them."""
+        damaged = find_damaged(self.db, _TABLES)
+        with transaction(self.db):
+            for name in ("search", *damaged):  # `search` has no pages of its own, and FTS5 may be unable to drop it
+                remove_from_schema(self.db, name)
+            for table in _TABLES:
                 self.db.execute(f"DROP TABLE IF EXISTS {table}")
             self.db.execute(SEARCH)
         self.cache.clear()
-
-    def _drop(self) -> None:
-        """Drop the FTS5 table. If FTS5 cannot open it, remove it from the schema instead."""
-        try:
-            with self.db:
-                self.db.execute("DROP TABLE IF EXISTS search")
-        except DAMAGED:
-            self.db.execute("PRAGMA writable_schema = ON")
-            try:
-                self.db.execute(_UNLIST)
-            finally:
-                self.db.execute("PRAGMA writable_schema = RESET")
-        for table in _SHADOWS:
-            self.db.execute(f"DROP TABLE IF EXISTS {table}")
 
     def state(self, number: int) -> tuple[IndexState, int] | None:
         """Return the state of the index of a context and its serial number. Raises `MalformedIndex`."""
