@@ -16,9 +16,10 @@ import quire
 from quire import Context, Corrupt, FileStorage, InvalidOperation, InvalidValue, SQLiteStorage, Storage, StorageFailure
 from quire.core.context_copy import Progress
 from quire.maintenance.backup import backup
-from quire.storage.base import Commit
+from quire.storage.base import DERIVED, FAMILIES, Commit, Family, Record
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents
+from tests.maintenance.damaging import spoiled
 from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk
 
@@ -226,17 +227,6 @@ def test_a_damaged_context_of_a_folder_is_named_and_the_others_are_copied(kind: 
     copy.close()
 
 
-def spoiled(path: Path, table: str, change: bytes) -> None:
-    """Overwrite the first page of a table or index of an SQLite file, except its header."""
-    with closing(apsw.Connection(str(path))) as db:
-        root = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).get
-        size = db.pragma("page_size")
-    data = bytearray(path.read_bytes())
-    start = (root - 1) * size
-    data[start : start + len(change)] = change
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize(("table", "length"), [("page_group", 8192), ("page_group", 1), ("search_data", 8192)])
 def test_what_is_derived_and_damaged_is_made_anew_in_the_copy(
     table: str, length: int, live: Path, tmp_path: Path
@@ -251,6 +241,47 @@ def test_what_is_derived_and_damaged_is_made_anew_in_the_copy(
     assert quire.doctor(copy).healthy
     assert quire.open(copy, "c").find("Seattle")
     copy.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+@pytest.mark.parametrize("family", sorted(DERIVED))
+def test_a_damaged_table_of_derived_records_is_made_again_in_the_copy(
+    family: Family, kind: str, live: Path, tmp_path: Path
+) -> None:
+    with quire.open(live, "c", embedder=lambda texts: [[len(text)] for text in texts]) as talk:
+        talk.find("Seattle")
+    storage = SQLiteStorage(live)
+    before = {name: kept(storage, name) for name in ("谈话", "c")}
+    storage.close()
+    spoiled(live, family)
+    done = backup(live, target_in(tmp_path, kind))
+    assert done.contexts == 3
+    assert f"table {family}: " in done.problems[0]
+    copy = opened(target_in(tmp_path, kind))
+    assert {name: kept(copy, name) for name in before} == before
+    assert quire.doctor(copy).symptoms == ()
+    with quire.open(copy, "谈话") as talk:
+        assert talk.check() == []
+        assert talk.find("Seattle") != []
+        talk.user("and on")
+    copy.close()
+
+
+def kept(storage: Storage, name: str) -> dict[str, list[Record]]:
+    """Return the records of a context that are not derived."""
+    return {family: list(storage.scan(name, family)) for family in FAMILIES if family not in DERIVED}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_a_damaged_table_of_texts_is_no_derived_data(kind: str, live: Path, tmp_path: Path) -> None:
+    spoiled(live, "body")
+    if kind == "sqlite":
+        with pytest.raises(Corrupt, match="table body"):
+            backup(live, target_in(tmp_path, kind))
+        return
+    done = backup(live, target_in(tmp_path, kind))
+    assert done.contexts == 0
+    assert sum(": not copied: " in problem for problem in done.problems) == 3
 
 
 def test_a_search_index_that_cannot_be_opened_is_made_anew(live: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ version and the head of the source.
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -19,9 +19,11 @@ from quire.core.integrity import RecordCheck, check_records
 from quire.core.records import decode_entry
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, names_options, short_repr
 from quire.storage.base import (
+    DERIVED,
     FAMILIES,
     JOURNAL,
     Commit,
+    Family,
     Head,
     Put,
     Record,
@@ -90,7 +92,7 @@ def copy_contexts(
 ) -> Progress:
     """Copy one, several or (None) all contexts between open storages; return the totals. See `migrate`.
 
-    With `check=False`, damaged records are copied as they are.
+    With `check=False`, damaged records are copied as they are, without derived records that the source cannot read.
     """
     check_storage(source)
     check_storage(target)
@@ -243,7 +245,7 @@ class _Copy:
         for number in range(cursor.family, len(FAMILIES)):
             family = FAMILIES[number]
             first = cursor.key + 1 if number == cursor.family else 0
-            for chunk in _chunks(self.source.scan(self.context, family, first)):
+            for chunk in _chunks(self._read(family, first)):
                 head = msgspec.msgpack.encode(_Cursor(start.version, checksum, number, chunk[-1].key))
                 writes = [Put(family, record.key, record.value, record.group, record.order) for record in chunk]
                 self.target.commit(self.context, Commit(version, version - 1, head, writes))
@@ -260,7 +262,7 @@ class _Copy:
         self.records = self.size = 0
         check = RecordCheck(self.context, self.head) if self.check else None
         for family in FAMILIES:
-            pairs = zip_longest(self.source.scan(self.context, family), self.target.scan(self.context, family))
+            pairs = zip_longest(self._read(family), self.target.scan(self.context, family))
             for record, copy in pairs:
                 if check is not None and record is not None:
                     check.add(family, record)
@@ -276,6 +278,11 @@ class _Copy:
         if check is not None:
             check.finish()
         return ""
+
+    def _read(self, family: Family, first: int = 0) -> Iterator[Record]:
+        """Yield the records of a family in the source. Without checks, derived records end at an unreadable one."""
+        records = self.source.scan(self.context, family, first)
+        return records if self.check or family not in DERIVED else _readable(records)
 
     def _check_unchanged(self) -> None:
         if self.source.head(self.context) != self.head:
@@ -298,6 +305,11 @@ def _decode_cursor(value: bytes) -> _Cursor | None:
         return msgspec.msgpack.decode(value, type=_Cursor)
     except msgspec.MsgspecError:
         return None
+
+
+def _readable(records: Iterator[Record]) -> Iterator[Record]:
+    with suppress(Corrupt):
+        yield from records
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
