@@ -85,7 +85,7 @@ def test_a_result_before_a_late_system_message_is_not_folded() -> None:
         assert f"{step} files are read." in shown[-1].text
 
 
-def test_results_that_only_a_user_message_follows_are_not_folded() -> None:
+def test_results_that_one_user_message_follows_are_not_folded() -> None:
     """Claude Code sends a reminder with the results, in one message. The model has not seen the results yet."""
     ctx = quire.open("memory:", budget=900)
     for step in range(8):
@@ -95,7 +95,6 @@ def test_results_that_only_a_user_message_follows_are_not_folded() -> None:
     ctx.add({"role": "assistant", "content": [call]})
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "the code " + "word " * 450}
     ctx.add({"role": "user", "content": [result, {"type": "text", "text": "Be careful."}]})
-    ctx.user("And quick.")
     view = ctx.render()
     assert view.fold is not None
     assert "the code " in str(view.anthropic())

@@ -359,15 +359,16 @@ def essential_pages(row: Sequence[RowItem], reader: Reader) -> set[int]:
 
 
 def unread_results(row: Sequence[RowItem]) -> set[int]:
-    """Return the exchange with the newest results if only user and system messages follow it.
+    """Return the exchange with the newest results if only one user message and system messages follow it.
 
     The model has not read these results yet.
     """
-    others = (item for item in reversed(_expanded_items(row)) if item.page.header.form not in (Form.USER, Form.SYSTEM))
-    newest = next(others, None)
-    if newest is None or newest.page.header.form is not Form.ASSISTANT or len(newest.page.header.numbers) < 2:
+    pages = (item.page for item in reversed(_expanded_items(row)) if item.page.header.form is not Form.SYSTEM)
+    newest, before = next(pages, None), next(pages, None)
+    if newest is None or before is None or newest.header.form is not Form.USER:
         return set()
-    return {newest.page.key}
+    has_results = before.header.form is Form.ASSISTANT and len(before.header.numbers) > 1
+    return {before.key} if has_results else set()
 
 
 def protected_pages(row: Sequence[RowItem], reader: Reader, turns: int, room: int) -> set[int]:
