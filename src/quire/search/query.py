@@ -6,7 +6,7 @@
 | `src/engine.py:42` | several words in a row: they must occur together, in this order                   |
 | `"a few words"`    | the same, and a page without them is not a hit                                    |
 | `begin*`           | words that begin with this                                                        |
-| `9fceb02`          | a hash, or the beginning of one                                                   |
+| `9fceb02`          | a hash, or one that begins so: 7 characters at least, with a letter and a digit   |
 
 Pages outside the scope are not counted, ranked or found.
 """
