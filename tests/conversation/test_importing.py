@@ -212,6 +212,12 @@ UNREADABLE: list[Any] = [
     {"role": "user", "content": object()},
     {"type": 5},
     Message(role="user", content=5),  # type: ignore[arg-type]
+    said("user", [{"type": "tool_use", "id": "t1", "name": "n", "input": {}}]),
+    said("user", [{"type": "thinking", "thinking": "x"}]),
+    said("user", [{"type": "redacted_thinking", "data": ""}]),
+    said("assistant", [{"type": "tool_result", "tool_use_id": "zz", "content": "x"}]),
+    said("user", [{"type": "image_url", "image_url": {}}]),
+    said("user", [{"type": "file"}]),
 ]
 
 

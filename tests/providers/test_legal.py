@@ -58,6 +58,8 @@ def rules(messages: Any, provider: str) -> list[str]:
         ([ASK, {**CALLING, "tool_calls": [{"id": "c"}]}], ["malformed call"]),
         ([ASK, {"role": "assistant", "content": ""}], ["empty content"]),
         ([{"role": "user", "content": [{"type": "text", "text": " "}]}], ["empty content"]),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], ["malformed part"]),
+        ([{"role": "user", "content": [{"type": "file", "file": {}}, {"type": "x_new"}]}], ["malformed part"]),
         ([{**ASK, "name": "Ada Lovelace"}], ["illegal name"]),
         ([{**ASK, "name": "张伟"}], []),
         ([ASK, calling("c" * 41), {**RESULT, "tool_call_id": "c" * 41}], ["illegal call id"]),
@@ -83,6 +85,8 @@ def test_openai_chat(messages: Any, broken: list[str]) -> None:
         ([{"role": "user", "content": [{"type": "text", "text": ""}]}], ["empty content"]),
         ([{"role": "user", "content": []}], ["empty content"]),
         ([{"role": "user", "content": ["x"]}], ["malformed block"]),
+        ([{"role": "user", "content": [SAID, {"type": "image", "source": {"type": "url"}}]}], ["malformed block"]),
+        ([{"role": "user", "content": [{"type": "image", "source": {"type": "x_new"}}]}], []),
         ([ASK, USE, {"role": "user", "content": [{"type": "text", "text": "a"}, *USED["content"]]}], ["results first"]),
         ([ASK, {"role": "assistant", "content": [{"type": "thinking", "thinking": "x"}, SAID]}], ["unsigned thinking"]),
         ([ASK, {"role": "assistant", "content": [THOUGHT]}], ["lonely thinking"]),
@@ -141,6 +145,8 @@ def test_anthropic(messages: Any, broken: list[str]) -> None:
         ([ASK, {"type": "reasoning"}, {"role": "assistant", "content": "x"}], []),
         ([{"role": "user", "content": ""}], ["empty content"]),
         ([{"role": "tool", "content": "x"}], ["unknown role"]),
+        ([{"role": "user", "content": [{"type": "input_image", "detail": "low"}]}], ["malformed part"]),
+        ([ASK, CALLED, {**OUTPUT, "output": [{"type": "input_file"}]}], ["malformed part"]),
     ],
 )
 def test_openai_responses(items: Any, broken: list[str]) -> None:

@@ -7,12 +7,15 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from quire import InvalidValue
+from quire import InvalidValue, Message
 from quire.providers import format_messages, parse, parse_each
 
 HI = {"role": "user", "content": "Hi"}
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
+
+
+ANSWER = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
 
 
 def user(*parts: Any) -> dict[str, Any]:
@@ -45,6 +48,29 @@ REFUSED: list[tuple[Any, str]] = [
     (user({"text": "Hi"}), "message.content[0] is"),
     (user({"type": "text"}), "message.content[0].text is None"),
     (user({"type": ["text"]}), "message.content[0] is"),
+    (user({"type": "tool_use", "id": "a", "name": "f", "input": {}}), "message.content[0].type is 'tool_use'; only"),
+    (user({"type": "thinking", "thinking": "x"}), "only Anthropic messages with the role 'assistant' have such a part"),
+    (user({"type": "redacted_thinking", "data": ""}), "message.content[0].type is 'redacted_thinking'"),
+    (user(ANSWER, {"type": "thinking", "thinking": "x"}), "message.content[1].type is 'thinking'"),
+    (user({**ANSWER, "content": [{"type": "tool_use", "name": "f"}]}), "message.content[0].content[0].type is"),
+    ({"role": "assistant", "content": [ANSWER]}, "only Anthropic messages with the role 'user' have such a part"),
+    ({"role": "system", "content": [ANSWER]}, "message.content[0].type is 'tool_result'"),
+    ({**calling({"id": "a", "function": {"name": "f"}}), "content": [{"type": "tool_use"}]}, "content[0].type is"),
+    (Message(role="user", content=[{"type": "thinking", "text": "x"}]), "message.content[0].type is 'thinking'"),
+    (user({"type": "image_url"}), "message.content[0] is {'type': 'image_url'}; a part of the type 'image_url' has"),
+    (user({"type": "image_url", "image_url": {}}), '{"image_url": {"url": "…"}}'),
+    (user({"type": "image_url", "image_url": {"url": None}}), '{"image_url": {"url": "…"}}'),
+    (user({"type": "input_audio", "input_audio": {"data": "x"}}), '"format"'),
+    (user({"type": "file"}), '"file_data" or "file_id"'),
+    (user({"type": "file", "file": {"filename": "a.pdf"}}), '"file_data" or "file_id"'),
+    ({"role": "assistant", "content": [{"type": "refusal"}]}, '{"refusal": "…"}'),
+    (user({"type": "input_image"}), '"image_url" or "file_id"'),
+    (user({"type": "input_file", "filename": "a.pdf"}), '"file_url" or "file_id"'),
+    (user({"type": "image"}), "a part of the type 'image' has"),
+    (user({"type": "image", "source": {"type": "base64", "media_type": "image/png"}}), '"data"'),
+    (user({"type": "document", "source": {"type": "text"}}), '"content"'),
+    (user({"type": "document", "source": {"url": "https://example.com/a.pdf"}}), '"type"'),
+    (user({"type": "search_result", "title": "x"}), '{"content": […]}'),
     ({"type": "text", "text": "Hi"}, "that is a part of a message"),
     ({"type": "tool_use", "name": "f"}, "that is a part of a message"),
     ({"type": ""}, "message is {'type': ''}"),
@@ -115,6 +141,27 @@ def test_an_sdk_object_that_fails_is_refused() -> None:
 def test_an_unknown_provider_is_refused() -> None:
     with pytest.raises(InvalidValue, match="known are openai, responses, anthropic"):
         format_messages([], "gemini")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "x_new", "x": 1},
+        {"type": "image", "source": {"type": "x_new", "x": 1}},
+        {"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}},
+        {"type": "image_url", "image_url": "https://example.com/a.png"},
+    ],
+)
+def test_a_part_of_a_new_form_goes_back_as_it_came(part: dict[str, Any]) -> None:
+    for provider in ("openai", "anthropic"):
+        if part["type"] in ("x_new", "image_url") or provider == "anthropic":
+            assert format_messages(parse(user(part), provider), provider) == [user(part)]
+
+
+def test_an_image_as_a_url_is_an_image_for_other_providers() -> None:
+    [message] = parse(user({"type": "image_url", "image_url": "https://example.com/a.png"}))
+    [sent] = format_messages([message], "anthropic")
+    assert sent["content"] == [{"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}]
 
 
 def test_a_call_without_an_id_is_taken_in_with_an_empty_one() -> None:

@@ -1,5 +1,6 @@
 """Random conversations: every form of a view is legal, and a message's form never depends on later messages."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire import check_legal
-from quire.model.messages import Provider
+from quire.model.messages import Message, Part, Provider
 from quire.providers import format_request, parse
 from tests.providers.test_properties import HISTORIES, PROVIDERS, Value, histories
 from tests.strict_provider.requests import Api, Request, State
@@ -51,6 +52,47 @@ odd = st.lists(turns() | others, max_size=5).map(lambda runs: [value for run in 
 mixed = st.tuples(odd, *HISTORIES.values()).map(lambda several: [value for one in several for value in one])
 
 
+blocks: st.SearchStrategy[Value] = (
+    words
+    | thinking
+    | st.sampled_from(
+        [
+            {"type": "redacted_thinking", "data": ""},
+            {"type": "thinking", "thinking": "Well"},
+            {"type": "tool_use", "id": "a", "name": "look", "input": {}},
+            {"type": "tool_result", "tool_use_id": "a", "content": "1"},
+            {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "tool_use", "id": "b", "name": "look"}]},
+            {"type": "image_url", "image_url": {}},
+            {"type": "image_url", "image_url": "https://example.com/a.png"},
+            {"type": "file"},
+            {"type": "image", "source": {"type": "base64"}},
+            {"type": "document", "source": {"type": "x_new"}},
+            {"type": "input_image"},
+            {"type": "refusal"},
+            {"type": "x_new", "x": 1},
+        ]
+    )
+)
+"""Blocks of every kind. Most of them are not accepted in most roles."""
+old_calls = st.builds(
+    lambda name, text: [
+        {"role": "assistant", "content": text, "function_call": {"name": name, "arguments": "{}"}},
+        {"role": "function", "name": name, "content": text},
+        {"role": "tool", "tool_call_id": f"function_{name}", "content": text},
+    ],
+    named,
+    texts,
+).flatmap(lambda run: st.sampled_from([run[:1], run[:2], run[::2], run]))
+misplaced = st.builds(
+    lambda role, content: [{"role": role, "content": content}],
+    st.sampled_from(["user", "assistant", "system"]),
+    st.lists(blocks, max_size=3),
+)
+broken = st.lists(misplaced | old_calls | turns() | others, max_size=5).map(
+    lambda runs: [value for run in runs for value in run]
+)
+
+
 def check_view(view: quire.View) -> None:
     assert check_legal(view.openai(), "openai") == []
     assert check_legal(view.responses(), "responses") == []
@@ -59,7 +101,7 @@ def check_view(view: quire.View) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(histories.map(lambda case: case[1]) | odd | mixed, st.booleans())
+@given(histories.map(lambda case: case[1]) | odd | mixed | broken, st.booleans())
 def test_every_form_of_any_conversation_is_legal(history: list[Value], asked: bool) -> None:
     ctx = quire.open("memory:")
     ctx.import_messages(history)
@@ -86,8 +128,41 @@ NOT_HERE = {"no prefill", "thinking not changed", "thinking bound to prefix"}
 """Rules for a request that asks for an answer, and for thinking that the provider made itself."""
 
 
+def to_stored_part(block: Value) -> Part:
+    """Return a block as a part, as earlier versions stored it: in any role, with or without its required fields."""
+    if block["type"] == "text":
+        return block
+    if block["type"] == "thinking" and "signature" in block:
+        return {"type": "thinking", "text": block["thinking"], "signature": block["signature"]}
+    if block["type"] == "redacted_thinking":
+        return {"type": "thinking", "data": block["data"]}
+    return {"type": "other", "kind": block["type"], "part": json.dumps(block)}
+
+
+stored = st.builds(
+    lambda role, content, origin: Message(role=role, content=list(map(to_stored_part, content)), origin=origin),
+    st.sampled_from(["user", "assistant", "system"]),
+    st.lists(blocks, min_size=1, max_size=3),
+    st.sampled_from(PROVIDERS),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(stored, min_size=1, max_size=4), blocks)
+def test_messages_that_earlier_versions_stored_are_legal(messages: list[Message], block: Value) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Go")
+    for message in messages:
+        ctx.conversation._add_parsed([message])
+    ctx.assistant(None, [quire.ToolCall("c", "look")])
+    ctx.conversation._add_parsed(
+        [Message(role="tool", tool_call_id="c", content=[to_stored_part(block)], origin="anthropic")]
+    )
+    check_view(ctx.render())
+
+
 @settings(max_examples=30, deadline=None)
-@given(odd)
+@given(odd | broken)
 def test_the_strict_provider_accepts_every_form(history: list[Value]) -> None:
     ctx = quire.open("memory:")
     ctx.import_messages(history)

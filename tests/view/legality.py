@@ -84,6 +84,8 @@ def anthropic_is_legal(messages: list[Values]) -> bool:
             return False
         if any(block["type"] == "text" and not block["text"].strip() for block in blocks):
             return False
+        if role != "assistant" and any("thinking" in block["type"] for block in blocks):
+            return False
     return not calls and len(set(seen)) == len(seen) and all(map(_ID.fullmatch, seen))
 
 

@@ -5,13 +5,24 @@ a user, a model or a developer, which may be refused. A walk also records facts 
 new message happened since the last view, and the pages that the developer put away.
 """
 
+import json
 import random
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import quire
-from quire import CompressionConfig, Context, DetailPage, MemoryStorage, Permission, QuireError, Segment, ToolCall
+from quire import (
+    CompressionConfig,
+    Context,
+    DetailPage,
+    MemoryStorage,
+    Message,
+    Permission,
+    QuireError,
+    Segment,
+    ToolCall,
+)
 from tests.view.counting import COUNTER
 
 Values = dict[str, Any]
@@ -226,6 +237,34 @@ def _import(walk: Walk) -> None:
         {"role": "system", "content": walk.text(4)},
     ]
     walk.ctx.import_messages(walk.chance.sample(broken, walk.chance.randint(1, len(broken))))
+    _misplaced(walk)
+
+
+def _misplaced(walk: Walk) -> None:
+    """Import blocks that are not of their role, or add them as earlier versions stored them.
+
+    The choice depends on the number of the step, so that the other steps of a walk stay the same.
+    """
+    use = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
+    answer = {"type": "tool_result", "tool_use_id": "nobody", "content": "found"}
+    thinking = {"type": "thinking", "thinking": "Well", "signature": "c2ln"}
+    said = {"type": "text", "text": f"said {walk.number}"}
+    runs: list[list[Values]] = [
+        [{"role": "user", "content": [said, use]}],
+        [{"role": "user", "content": [thinking, said]}],
+        [{"role": "assistant", "content": [said, answer]}],
+        [{"role": "user", "content": [said, {"type": "image_url"}]}],
+        [{"role": "assistant", "function_call": {"name": "look", "arguments": "{}"}}],
+    ]
+    run = runs[walk.number % len(runs)]
+    if walk.number % 2 or "function_call" in run[0]:
+        walk.ctx.import_messages(run)
+        return
+    content = [
+        block if block is said else {"type": "other", "kind": block["type"], "part": json.dumps(block)}
+        for block in run[0]["content"]
+    ]
+    walk.ctx.conversation._add_parsed([Message(role=run[0]["role"], content=content, origin="anthropic")])
 
 
 def _insert(walk: Walk) -> None:

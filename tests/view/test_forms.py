@@ -8,7 +8,7 @@ import pytest
 
 import quire
 from quire import check_legal
-from quire.model.messages import Provider
+from quire.model.messages import Message, Provider
 from quire.providers import format_messages, format_request, legal_form, parse, parts
 from quire.providers.responses import format as format_items
 from tests.providers.histories import ALL, CASES
@@ -113,6 +113,61 @@ def check_round_trip(sent: list[Values], provider: Provider, wanted: list[Values
     report = ctx.import_messages(sent)
     assert {finding.kind for finding in report.findings} <= {"further system prompt", "late system message"}
     assert format_messages(list(ctx.messages()), provider) == (sent if wanted is None else wanted)
+
+
+CALLING: Values = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
+FUNCTION: Values = {"role": "function", "name": "look", "content": "rain"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "shown"),
+    [
+        ([CALLING], "[no result]"),
+        ([CALLING, FUNCTION], "rain"),
+        ([CALLING, {"role": "tool", "tool_call_id": "function_look", "content": "rain"}], "rain"),
+    ],
+)
+def test_a_call_in_the_old_form_is_a_tool_call_with_its_result(messages: list[Values], shown: str) -> None:
+    for add in (quire.Context.add, quire.Context.import_messages):
+        ctx = quire.open("memory:")
+        ctx.user("Go")
+        add(ctx, messages)
+        view = ctx.render()
+        calling, answer = view.openai()[-2:]
+        assert [call["id"] for call in calling["tool_calls"]] == [answer["tool_call_id"]]
+        assert (answer["role"], answer["content"]) == ("tool", shown)
+        assert "function_call" not in calling
+        assert check_legal(view.openai(), "openai") == []
+        assert format_messages(list(ctx.messages()), "openai")[1:] == messages  # the record keeps the old form
+
+
+def test_the_loop_over_pending_calls_answers_a_call_in_the_old_form() -> None:
+    ctx = quire.open("memory:", budget=2_000)
+    ctx.user("Go")
+    ctx.add(CALLING)
+    for call in ctx.pending_calls():
+        ctx.tool_result(call.id, "rain " * 5_000)
+    view = ctx.render()
+    assert view.tokens <= 2_000
+    assert check_legal(view.openai(), "openai") == []
+    assert view.openai()[-1]["content"].startswith("rain")
+
+
+def test_parts_of_another_role_in_a_store_are_shown_as_marks() -> None:
+    """Earlier versions stored such parts."""
+    ctx = quire.open("memory:")
+    said = {"type": "text", "text": "Hi"}
+    use = {"type": "other", "kind": "tool_use", "part": '{"type":"tool_use","id":"t","name":"look","input":{}}'}
+    thought = {"type": "thinking", "text": "Well", "signature": "c2ln"}
+    image = {"type": "other", "kind": "image_url", "part": '{"type":"image_url","image_url":{}}'}
+    ctx.conversation._add_parsed([Message(role="user", content=[said, use, thought], origin="anthropic")])
+    ctx.conversation._add_parsed([Message(role="user", content=[thought], origin="anthropic")])
+    ctx.conversation._add_parsed([Message(role="user", content=[said, image])])
+    view = ctx.render()
+    expected = [[said, {"type": "text", "text": "[tool_use]"}], [said, {"type": "text", "text": "[image_url]"}]]
+    assert [m["content"] for m in view.openai() if isinstance(m["content"], list)] == expected
+    assert [m["content"] for m in view.anthropic()["messages"] if isinstance(m["content"], list)] == expected
+    assert view.tokens == sum(part.tokens for part in view.parts)
 
 
 def test_ids_that_several_exchanges_have_are_still_made_distinct() -> None:

@@ -19,6 +19,7 @@ from quire.providers import anthropic, openai, responses
 from quire.providers.detection import Entry, detect_framework, detect_object, detect_provider, unwrap_response
 from quire.providers.legal_form import is_legal_chat, make_legal
 from quire.providers.originals import read_message
+from quire.providers.parts import check_role, kind_of
 from quire.providers.plain_json import invalid_value, to_plain_json
 
 __all__ = ["format_messages", "format_request", "parse", "parse_each"]
@@ -145,7 +146,10 @@ def _read_plain_call(call: object) -> ToolCall | None:
 
 def _entries(value: object, place: str, given: Provider | None) -> list[Entry]:
     if isinstance(value, Message):
-        return [Entry(place, read_message(value, place), {}, value.origin)]
+        message = read_message(value, place)
+        for n, part in enumerate(message.content if isinstance(message.content, list) else ()):
+            check_role(kind_of(part), f"{place}.content[{n}]", message.role)
+        return [Entry(place, message, {}, value.origin)]
     is_usual = type(value) is dict and "role" in value and "type" not in value
     if not is_usual and (found := detect_framework(value)) is not None:
         from quire.providers import langchain, pydantic_ai  # late: most programs do not need them

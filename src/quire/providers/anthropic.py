@@ -20,23 +20,39 @@ _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _FILES = frozenset({"application/pdf"})
 
 
+_SOURCES = {"base64": "data", "url": "url", "file": "file_id", "text": "data", "content": "content"}
+"""The types of sources, each with the field that it needs."""
+
+
+def _read_source(block: Values) -> Values:
+    """Return the source of an image or a document. It may be of a new type. Raise `MissingField`."""
+    source = block.get("source")
+    if isinstance(source, Mapping) and isinstance(kind := source.get("type"), str):
+        needed = _SOURCES.get(kind)
+        if needed is None or source.get(needed) is not None:
+            return dict(source)
+    raise parts.MissingField('{"source": {"type": "…", …}} with "data", "url", "file_id" or "content"')
+
+
 def _image(block: Values) -> Part | None:
-    found = parts.pick_texts(block.get("source"), url="url", data="data", media_type="media_type", file_id="file_id")
+    found = parts.pick_texts(_read_source(block), url="url", data="data", media_type="media_type", file_id="file_id")
     return {"type": "image", **found} if found.keys() & {"url", "data", "file_id"} else None
 
 
 def _document(block: Values) -> Part | None:
-    source = block.get("source")
+    source = _read_source(block)
     name = parts.pick_texts(block, name="title")
-    if isinstance(source, dict) and source.get("type") in ("text", "content"):
-        text = _all_text(source.get("data" if source["type"] == "text" else "content"))
+    if source["type"] in ("text", "content"):
+        text = _all_text(source[_SOURCES[source["type"]]])
         return {"type": "file", "text": text, **name} if text else None
     found = _image(block)
     return {**found, "type": "file", **name} if found else None
 
 
 def _search_result(block: Values) -> Part | None:
-    text = _all_text(block.get("content"))
+    if block.get("content") is None:
+        raise parts.MissingField('{"content": […]} with its texts')
+    text = _all_text(block["content"])
     return {"type": "file", "text": text, **parts.pick_texts(block, name="title")} if text else None
 
 
@@ -58,7 +74,7 @@ def _read_redacted(block: Values) -> Part | None:
     return {"type": "thinking", **found} if found else None
 
 
-_READERS: Mapping[str, parts.Reader] = {
+READERS: Mapping[str, parts.Reader] = {
     "image": _image,
     "document": _document,
     "search_result": _search_result,
@@ -127,7 +143,7 @@ def _parse(value: Values, place: str) -> Iterable[Message]:
         return [_exact(turn, {**value, "content": [_complete_call(block) for block in content]})]
     if role == "user" and isinstance(content, list) and any(map(_is_result, content)):
         return _split_message(value, f"{place}.content")
-    content = parts.read_content(content, f"{place}.content", _READERS)
+    content = parts.read_content(content, f"{place}.content", READERS, role)
     return [_exact(Message(role=role, content=content, origin="anthropic"), value)]
 
 
@@ -216,13 +232,13 @@ def _split_message(value: Values, place: str) -> Iterator[Message]:
 def _piece(blocks: list[Any], group: list[int], place: str) -> Message:
     first = group[0]
     if not _is_result(blocks[first]):
-        read = [parts.read_part(blocks[n], f"{place}[{n}]", _READERS) for n in group]
+        read = [parts.read_part(blocks[n], f"{place}[{n}]", READERS, "user") for n in group]
         return Message(role="user", content=read, origin="anthropic", joined=first > 0)
     block, place = blocks[first], f"{place}[{first}]"
     content = block.get("content")
     return Message(
         role="tool",
-        content=None if content is None else parts.read_content(content, f"{place}.content", _READERS),
+        content=None if content is None else parts.read_content(content, f"{place}.content", READERS, "tool"),
         tool_call_id=parts.text_field(block, "tool_use_id", place),
         origin="anthropic",
         joined=first > 0,
@@ -238,7 +254,7 @@ def _turn(blocks: list[Any], place: str) -> Message:
             name, arguments = parts.name_field(block, where), parts.arguments_field(block, "input", where)
             calls.append(ToolCall(parts.optional_text(block, "id", where) or "", name, arguments))
         else:
-            content.append(parts.read_part(block, where, _READERS))
+            content.append(parts.read_part(block, where, READERS, "assistant"))
     return Message(role="assistant", content=content or None, tool_calls=tuple(calls), origin="anthropic")
 
 

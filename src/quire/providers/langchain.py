@@ -42,7 +42,7 @@ _INNER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "response_metadata": ("timestamp", "model_name", "finish_reason"),
 }
 """The inner fields that are read. Other inner fields may have any value."""
-_READERS = {**responses._READERS, **anthropic._READERS, **openai._READERS}
+_READERS = {**responses.READERS, **anthropic.READERS, **openai.READERS}
 
 
 def read(value: object, place: str) -> list[Message]:
@@ -134,7 +134,11 @@ def _read_block(block: Any) -> Part | None:
         return read_thinking(block)
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     part = _read_data_block(block) if isinstance(block, dict) else None
-    return part or (reader(block) if reader else None) or {"type": "other", "kind": str(kind), "part": dumps(block)}
+    try:
+        part = part or (reader(block) if reader else None)
+    except parts.MissingField:  # LangChain has more shapes of such blocks
+        part = None
+    return part or {"type": "other", "kind": str(kind), "part": dumps(block)}
 
 
 def read_thinking(block: Values) -> Part:

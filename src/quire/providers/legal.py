@@ -13,7 +13,9 @@ from typing import Any
 from msgspec import Struct
 
 from quire.errors import InvalidValue, short_repr
+from quire.providers import anthropic, openai, responses
 from quire.providers.detection import CALLS, OUTPUTS
+from quire.providers.parts import Reader, is_incomplete
 from quire.providers.responses import result_key
 
 Values = Mapping[str, Any]
@@ -88,6 +90,7 @@ def _check_openai(messages: Sequence[Values]) -> Iterator[BrokenRule]:
         if role not in ("system", "developer", "user", "assistant", "tool", "function"):
             yield position, "unknown role", f"Its role is {short_repr(role)}."
             continue
+        yield from _check_parts(position, message.get("content"), openai.READERS)
         if role == "tool":
             yield from _take_result(position, message.get("tool_call_id"), waiting)
             yield from _check_not_null(position, message.get("content"))
@@ -150,6 +153,13 @@ def _report_unanswered(position: int, waiting: dict[str, int]) -> Iterator[Broke
     waiting.clear()
 
 
+def _check_parts(position: int, content: object, readers: Mapping[str, Reader]) -> Iterator[BrokenRule]:
+    """Check that the parts of a known type have their required fields."""
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, Mapping) and is_incomplete(part, readers):
+            yield position, "malformed part", f"A part without its required fields: {short_repr(part)}."
+
+
 def _check_message(position: int, message: Values, roles: Container[object]) -> Iterator[BrokenRule]:
     role = message.get("role")
     if role not in roles:
@@ -166,6 +176,8 @@ def _check_responses(items: Sequence[Values]) -> Iterator[BrokenRule]:
     answered: set[str] = set()
     shells: dict[str, str] = {}  # the call ids of local shells, by the ids of their items
     for position, item in enumerate(items):
+        yield from _check_parts(position, item.get("content"), responses.READERS)
+        yield from _check_parts(position, item.get("output"), responses.READERS)
         match item.get("type") or ("message" if "role" in item else "item_reference"):
             case kind if not isinstance(kind, str):
                 yield position, "malformed item", f"Its type is {short_repr(kind)}; a text is needed."
@@ -297,6 +309,8 @@ def _check_blocks(position: int, blocks: Sequence[Any]) -> Iterator[BrokenRule]:
     for block in blocks:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
             yield position, "malformed block", f"A block without a type: {short_repr(block)}."
+        elif is_incomplete(block, anthropic.READERS):
+            yield position, "malformed block", f"A block without its required fields: {short_repr(block)}."
         elif block["type"] == "text" and not str(block.get("text") or "").strip():
             yield position, "empty content", "A text block without text."
 

@@ -46,6 +46,14 @@ def format(messages: Sequence[Message]) -> list[Values]:  # noqa: A001 - the nam
     return [value for value in values if value]
 
 
+def is_legacy(message: Message) -> bool:
+    """Return whether a message is written as a `function_call` or as the result of one."""
+    if not has_original(message, "openai") or not (message.tool_calls or message.role == "tool"):
+        return False
+    original = restore_original(message)
+    return original.get("function_call") is not None or original.get("role") == "function"
+
+
 def _as_input(value: Values) -> Values:
     """Return the message in its input form: audio is reduced to its id."""
     audio = value.get("audio")
@@ -59,7 +67,7 @@ def _content(value: Values, role: Role, place: str) -> str | list[Part] | None:
     if content is None and role in ("assistant", "tool"):
         read: str | list[Part] | None = None
     else:
-        read = parts.read_content(content, f"{place}.content", _READERS)
+        read = parts.read_content(content, f"{place}.content", READERS, role)
     refusal, audio = value.get("refusal"), value.get("audio")
     if role != "assistant" or not (refusal or audio):
         return read
@@ -107,20 +115,29 @@ def _call(call: object, place: str) -> ToolCall:
     raise invalid_value(place, call, 'a call is {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
 
 
-def _image(block: Values) -> Part | None:
-    found = parts.pick_texts(block.get("image_url"), url="url", detail="detail")
-    return {"type": "image", **found} if "url" in found else None
+def _image(block: Values) -> Part:
+    image = block.get("image_url")  # some servers accept the URL itself
+    found = parts.pick_texts({"url": image} if isinstance(image, str) else image, url="url", detail="detail")
+    if "url" not in found:
+        raise parts.MissingField('{"image_url": {"url": "…"}}')
+    return {"type": "image", **found}
 
 
-def _audio(block: Values) -> Part | None:
+def _audio(block: Values) -> Part:
     found = parts.pick_texts(block.get("input_audio"), data="data", format="format")
-    return {"type": "audio", **found} if len(found) == 2 else None
+    if len(found) < 2:
+        raise parts.MissingField('{"input_audio": {"data": "…", "format": "…"}}')
+    return {"type": "audio", **found}
 
 
-_READERS: Mapping[str, parts.Reader] = {
+def _file(block: Values) -> Part:
+    return parts.read_file(block.get("file"), '{"file": {…}} with "file_data" or "file_id"')
+
+
+READERS: Mapping[str, parts.Reader] = {
     "image_url": _image,
     "input_audio": _audio,
-    "file": lambda block: parts.read_file(block.get("file")),
+    "file": _file,
     "refusal": parts.read_refusal,
 }
 

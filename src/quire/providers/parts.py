@@ -6,38 +6,88 @@ A part that a provider does not accept in a place is written as text, or as a ma
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from quire.model.messages import Message, Part, Provider, Role
 from quire.providers.plain_json import Values, dumps, invalid_value, to_plain_json
 
 Reader = Callable[[Values], Part | None]
-"""Reads a block of a known type. None if the block is malformed; then it is stored unchanged."""
+"""Reads a block of a known type. None if the block is stored unchanged. Raises `MissingField`."""
 Writer = Callable[[Part, Provider], Values | None]
 """Writes a part that came from a provider. None if the part is written as text."""
 
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w.+-]+=[^;,]*)*;base64,", re.ASCII)
 _MARK = 60
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_ROLES: Mapping[str, Role] = {
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_use": "assistant",
+    "tool_result": "user",
+}
+"""Blocks of Anthropic that every provider refuses in a message of another role."""
+_NO_PARTS = ("tool_use", "tool_result")
+"""Blocks that are read as a call and as a message with a result."""
 
 
-def read_content(value: object, place: str, readers: Mapping[str, Reader]) -> str | list[Part]:
-    """Read content: text, or a list of blocks."""
+class MissingField(Exception):
+    """A block of a known type does not have its required fields. The argument shows these fields."""
+
+
+def read_content(value: object, place: str, readers: Mapping[str, Reader], role: Role) -> str | list[Part]:
+    """Read the content of a message with this role: text, or a list of blocks."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
         raise invalid_value(place, value, "content is text or a list of parts")
-    return [read_part(block, f"{place}[{n}]", readers) for n, block in enumerate(value)]
+    return [read_part(block, f"{place}[{n}]", readers, role) for n, block in enumerate(value)]
 
 
-def read_part(block: object, place: str, readers: Mapping[str, Reader]) -> Part:
-    """Read one block as a part. A block of an unknown type is stored unchanged."""
+def read_part(block: object, place: str, readers: Mapping[str, Reader], role: Role) -> Part:
+    """Read one block of a message with this role as a part. A block of an unknown type is stored unchanged.
+
+    Raise `InvalidValue` for a block without its required fields, and for one that no message with this role can have.
+    """
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         raise invalid_value(place, block, 'a part of the content is a dict with a "type"')
     kind: str = block["type"]
     if kind in _TEXT_TYPES:
         return {"type": "text", "text": text_field(block, "text", place)}
+    check_role(kind, place, role)
     read = readers.get(kind)
-    return (read(block) if read else None) or {"type": "other", "kind": kind, "part": dumps(block)}
+    try:
+        return (read(block) if read else None) or {"type": "other", "kind": kind, "part": dumps(block)}
+    except MissingField as error:
+        raise invalid_value(place, block, f"a part of the type {kind!r} has {error}") from None
+
+
+def check_role(kind: str, place: str, role: Role) -> None:
+    """Raise `InvalidValue` if a message with this role cannot have a part of this type."""
+    if is_misplaced(kind, role):
+        wanted = f"only Anthropic messages with the role {_ROLES[kind]!r} have such a part"
+        raise invalid_value(f"{place}.type", kind, wanted)
+
+
+def is_misplaced(kind: str, role: Role) -> bool:
+    """Return whether no message with this role can have a part of this type."""
+    return kind in _NO_PARTS or _ROLES.get(kind, role) != role
+
+
+def kind_of(part: Part) -> str:
+    """Return the type that a part had at its provider, as far as it is known."""
+    return str(part.get("kind") if part["type"] == "other" else part["type"])
+
+
+def is_incomplete(block: Mapping[str, Any], readers: Mapping[str, Reader]) -> bool:
+    """Return whether a block of a known type does not have its required fields."""
+    kind = block.get("type")
+    read = readers.get(kind) if isinstance(kind, str) else None
+    try:
+        if read is not None:
+            read(dict(block))
+    except MissingField:
+        return True
+    return False
 
 
 def role_field(value: Values, place: str, roles: Mapping[str, Role]) -> Role:
@@ -96,23 +146,27 @@ def arguments_object(text: str) -> Values:
 
 def pick_texts(value: object, **names: str) -> Part:
     """Return the text fields of a block under new names: `pick_texts(block, url="image_url")`."""
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         return {}
     return {ours: value[theirs] for ours, theirs in names.items() if isinstance(value.get(theirs), str)}
 
 
-def read_file(fields: object, **names: str) -> Part | None:
-    """Read a file of OpenAI. `names` are fields in addition to those of a chat message."""
+def read_file(fields: object, required: str, **names: str) -> Part:
+    """Read a file of OpenAI. `names` are fields in addition to those of a chat message. Raise `MissingField`."""
     found = pick_texts(fields, **names, data="file_data", file_id="file_id", name="filename")
     if found.get("data", "").startswith("data:") and "url" not in found:
         found["url"] = found.pop("data")
-    return {"type": "file", **found} if found.keys() & {"data", "url", "file_id"} else None
+    if not found.keys() & {"data", "url", "file_id"}:
+        raise MissingField(required)
+    return {"type": "file", **found}
 
 
-def read_refusal(block: Values) -> Part | None:
-    """Read a refusal of an OpenAI model."""
+def read_refusal(block: Values) -> Part:
+    """Read a refusal of an OpenAI model. Raise `MissingField`."""
     found = pick_texts(block, text="refusal")
-    return {"type": "text", **found, "refusal": True} if found else None
+    if not found:
+        raise MissingField('{"refusal": "…"}')
+    return {"type": "text", **found, "refusal": True}
 
 
 def write_part(

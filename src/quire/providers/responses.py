@@ -127,7 +127,7 @@ def _read_plain(item: Entry) -> Message | None:
 def _input(item: Entry) -> Message:
     place, value = item[:2]
     role: Role = "user" if _kind_of(value) == "agent_message" else parts.role_field(value, place, _ROLES)
-    content = parts.read_content(value.get("content"), f"{place}.content", _READERS)
+    content = parts.read_content(value.get("content"), f"{place}.content", READERS, role)
     return Message(role=role, content=content, origin="responses", developer=value.get("role") == "developer")
 
 
@@ -146,7 +146,7 @@ def _result(output: object, place: str) -> str | list[Part]:
     """Read the output of a tool: text and parts, or the records of a hosted tool as JSON text."""
     blocks = [output] if isinstance(output, dict) else output
     if isinstance(blocks, list) and all(isinstance(block, dict) and _kind_of(block) in _RESULTS for block in blocks):
-        return parts.read_content(blocks, f"{place}.output", _READERS)
+        return parts.read_content(blocks, f"{place}.output", READERS, "tool")
     return output if isinstance(output, str) else dumps(output) if output else ""
 
 
@@ -156,7 +156,7 @@ def _turn(run: Sequence[Entry]) -> Message:
     said: str | list[Part] = []
     for item in run:
         if _is_message(item.value):
-            said = parts.read_content(item.value.get("content"), f"{item.place}.content", _READERS)
+            said = parts.read_content(item.value.get("content"), f"{item.place}.content", READERS, "assistant")
             content.extend([{"type": "text", "text": said}] if isinstance(said, str) else said)
         elif _is_call(item.value):
             called.append(_call(item))
@@ -197,15 +197,26 @@ def _keep_item(item: Entry) -> Part:
     return {"type": "thinking", "text": "\n".join(texts), "item": dumps(value)}
 
 
-def _image(block: Values) -> Part | None:
+def _screenshot(block: Values) -> Part | None:
     found = parts.pick_texts(block, url="image_url", file_id="file_id", detail="detail")
     return {"type": "image", **found} if found.keys() & {"url", "file_id"} else None
 
 
-_READERS: Mapping[str, parts.Reader] = {
+def _image(block: Values) -> Part:
+    part = _screenshot(block)
+    if part is None:
+        raise parts.MissingField('"image_url" or "file_id"')
+    return part
+
+
+def _file(block: Values) -> Part:
+    return parts.read_file(block, '"file_data", "file_url" or "file_id"', url="file_url")
+
+
+READERS: Mapping[str, parts.Reader] = {
     "input_image": _image,
-    "computer_screenshot": _image,
-    "input_file": lambda block: parts.read_file(block, url="file_url"),
+    "computer_screenshot": _screenshot,
+    "input_file": _file,
     "refusal": parts.read_refusal,
 }
 _RESULTS = frozenset({"input_text", "output_text", "input_image", "input_file", "computer_screenshot"})

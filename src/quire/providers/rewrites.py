@@ -1,23 +1,33 @@
-"""Thinking that is not sent back.
+"""Changes of messages before they are sent.
 
+- `to_sendable`: providers refuse thinking that no text or call follows, and Anthropic refuses thinking without a
+  signature. It is what remains of a reply that was cut off. Stores of earlier versions also have parts without their
+  required fields and parts that only messages of another role can have; they are written as a mark like `[tool_use]`.
+  A `function_call` of OpenAI becomes a tool call, so that it can be answered by its id.
 - `drop_foreign_thinking`: thinking is sent back only to the model that produced it. Another model refuses its signature
   or cannot decrypt it.
-- `drop_unsendable_thinking`: providers refuse thinking that no text or call follows, and Anthropic refuses thinking
-  without a signature. It is what remains of a reply that was cut off.
 - `drop_thinking`: thinking that is bound to another beginning of the conversation is not sent back.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from quire.model.messages import Message, Provider, has_original
+from quire.model.messages import Message, Part, Provider, has_original
+from quire.providers import anthropic, openai, responses
 from quire.providers.originals import keep_original, restore_original
+from quire.providers.parts import Reader, is_incomplete, is_misplaced, kind_of, part_to_text
 from quire.providers.plain_json import invalid_value
 from quire.providers.usage import is_same_model
 
 _THINKING = ("thinking", "redacted_thinking", "reasoning")
+_READERS: Mapping[Provider, Mapping[str, Reader]] = {
+    "openai": openai.READERS,
+    "responses": responses.READERS,
+    "anthropic": anthropic.READERS,
+}
 _PROOFS = ("signature", "data", "item")
 """Thinking with one of these fields is complete: Anthropic signed or encrypted it, or it has a reasoning item."""
 
@@ -77,7 +87,36 @@ def _without_thinking(message: Message) -> Message:
     return keep_original(left, {**original, "content": blocks}, None)
 
 
-def drop_unsendable_thinking(message: Message) -> Message:
+def to_sendable(message: Message) -> Message:
+    """Return the message without what its provider refuses. It may become empty."""
+    if openai.is_legacy(message):  # the result of a tool has no name
+        message = replace(message, name=None if message.role == "tool" else message.name, raw=None)
+    return _drop_unsendable_thinking(_mark_unsendable_parts(message))
+
+
+def _mark_unsendable_parts(message: Message) -> Message:
+    """Return the message with marks in place of incomplete and misplaced parts, and without misplaced thinking."""
+    content = message.content
+    if not isinstance(content, list) or not any(_is_unsendable(part, message) for part in content):
+        return message
+    shown: list[Part] = []
+    for part in content:
+        if not _is_unsendable(part, message):
+            shown.append(part)
+        elif not _is_thinking(part):
+            shown.append({"type": "text", "text": part_to_text(part)})
+    return replace(message, content=shown or None, raw=None)
+
+
+def _is_unsendable(part: Part, message: Message) -> bool:
+    """Return whether the part is misplaced, or an original without its required fields."""
+    kind, readers = kind_of(part), _READERS[message.origin]
+    if is_misplaced(kind, message.role):
+        return True
+    return "part" in part and kind in readers and is_incomplete(json.loads(part["part"]), readers)
+
+
+def _drop_unsendable_thinking(message: Message) -> Message:
     """Return the message without thinking that its provider refuses. It may become empty."""
     content = message.content
     if message.role != "assistant" or not isinstance(content, list) or not any(map(_is_thinking, content)):

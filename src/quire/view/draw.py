@@ -15,7 +15,7 @@ from quire.core.records import DeferredChange, PageRecord, page_key, page_line, 
 from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, quote_messages
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
 from quire.model.sized_cache import SizedCache
-from quire.providers.rewrites import drop_thinking, drop_unsendable_thinking
+from quire.providers.rewrites import drop_thinking, to_sendable
 from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text, omission_marker, text_size
 from quire.view.deferred import opened_pages
@@ -172,7 +172,7 @@ class PartBuilder:
         """Return an exchange without thinking. `reply.whole` is the part with thinking, if that may be sent back."""
         header = page.header
         stored = [replace(reader.message(n).message, index=reader.message_index(n)) for n in header.numbers]
-        messages = [drop_unsendable_thinking(one) if isinstance(one.content, list) else one for one in stored]
+        messages = [to_sendable(one) if one.raw or isinstance(one.content, list) else one for one in stored]
         counted = header.tokens if all(map(is_, messages, stored)) else None
         if header.form is not Form.ASSISTANT:
             return self._draw_exchange(reader, page, messages, counted)
