@@ -135,7 +135,7 @@ _FORMATS = ("text", "openai", "anthropic", "responses")
     *CONTEXT,
     BUDGET,
     examples=("quire view agent.db --context support-42", "quire view agent.db --budget 8000"),
-    about="A cell is a number of tokens, and its letter is the kind of content. Capital letters are in the provider's cache.",
+    about="The letter of a cell is the kind of content; capital letters are in the provider's cache.",
 )
 def run_view(options: argparse.Namespace, out: Output) -> None:
     with open_context(options) as context:
