@@ -5,15 +5,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import quire
-from quire.errors import Busy
+from quire.errors import Busy, InvalidValue, NoSuchContext
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.line import Line
+from quire.server.gateway_ledger import Ledger
 from tests.gateway.conftest import Start
 from tests.gateway.raw_upstream import RawRequest, RawResponse, RawUpstream, answer_with, send
 from tests.gateway.scripted_client import Client
@@ -370,6 +371,38 @@ def test_one_session_is_switched_between_the_modes(start: Start, provider: Stric
     running.gateway.sessions.set_mode(name, "observe")
     client.request()
     assert not is_folded(provider.requests[-1])
+
+
+def test_an_unknown_mode_or_session_is_refused(start: Start, store: str) -> None:
+    running = start(mode="observe")
+    Client(running.url, "anthropic", {"x-quire-session": "one"}).say("One")
+    running.gateway.sessions.drain()
+    sessions = running.gateway.sessions
+    (name,) = (session.name for session in running.gateway.list_sessions())
+    with pytest.raises(InvalidValue) as wrong:
+        sessions.set_mode(name, cast(Any, "folds"))
+    assert wrong.value.argument == "mode"
+    assert all(accepted in str(wrong.value) for accepted in ("'folds'", "observe", "fold"))
+    with pytest.raises(NoSuchContext) as unknown:
+        sessions.set_mode("gateway/no/such/session", "fold")
+    assert unknown.value.context == "gateway/no/such/session"
+    assert (sessions.modes, running.gateway.list_sessions()[0].mode) == ({}, "observe")
+    running.stop()
+    with quire.Library(store) as library:
+        assert [session.mode for session in Ledger(library).sessions()] == ["observe"]
+
+
+def test_a_gateway_starts_if_a_session_with_a_chosen_mode_was_deleted(start: Start, store: str) -> None:
+    first = start(mode="fold")
+    Client(first.url, "anthropic", {"x-quire-session": "one"}).say("One")
+    first.stop()
+    with quire.Library(store) as library:
+        Ledger(library).choose_mode("gateway/local/anthropic/one", "observe")
+        library.delete("gateway/local/anthropic/one")
+    second = start(mode="fold")
+    client = Client(second.url, "anthropic", {"x-quire-session": "one"})
+    client.say("One")
+    assert client.received[-1].status == 200
 
 
 def test_manual_thinking_of_a_loop_is_sent_back(start: Start) -> None:

@@ -1,9 +1,11 @@
 """The price table of the gateway, and its stored figures."""
 
+from typing import Any, cast
+
 import pytest
 
 import quire
-from quire.errors import Busy, Conflict
+from quire.errors import Busy, Conflict, InvalidValue, NoSuchContext
 from quire.server.gateway_ledger import GatewaySession, Ledger, find_price
 
 
@@ -28,6 +30,27 @@ def test_a_price_is_that_of_the_model_or_unknown(model: str, price: float | None
 def test_saved_money_is_the_price_of_the_saved_tokens() -> None:
     assert GatewaySession(name="a", saved_tokens=500_000, price=4.0).saved_money == 2.0
     assert GatewaySession(name="a", saved_tokens=500_000).saved_money is None
+
+
+def test_a_stored_unknown_mode_is_read_as_the_default_and_can_be_changed() -> None:
+    with quire.Library(quire.MemoryStorage()) as library:
+        ledger = Ledger(library, create=True)
+        ledger.write({"a": GatewaySession(name="a", mode=cast(Any, "folds"), requests=3)})
+        assert [(one.mode, one.requests) for one in ledger.sessions()] == [("observe", 3)]
+        ledger.choose_mode("a", "fold")
+        assert [one.chosen for one in ledger.sessions()] == ["fold"]
+
+
+def test_an_unknown_mode_or_session_is_not_stored() -> None:
+    with quire.Library(quire.MemoryStorage()) as library:
+        ledger = Ledger(library, create=True)
+        ledger.write({"a": GatewaySession(name="a")})
+        with pytest.raises(InvalidValue, match="observe, fold"):
+            ledger.choose_mode("a", cast(Any, "folds"))
+        with pytest.raises(NoSuchContext) as unknown:
+            ledger.choose_mode("b", "fold")
+        assert unknown.value.context == "b"
+        assert ledger.chosen_modes() == {"a": None}
 
 
 def test_a_mode_that_others_always_overwrite_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from quire.errors import InvalidOperation, InvalidValue, NotInstalled, check_names, short_repr
+from quire.errors import InvalidOperation, InvalidValue, NotInstalled, check_names
 from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
+from quire.server.gateway_ledger import check_mode
 from quire.storage.urls import StoreLocation
 from quire.view.options import CompressionConfig, Summariser, check_budget, check_config
 
@@ -93,8 +94,7 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "Gateway":
             raise
         raise NotInstalled(f"The gateway needs {package}", "gateway", name=package) from None
     check_names(settings, Settings.__annotations__, "start")
-    if settings.get("mode", "observe") not in ("observe", "fold"):
-        raise InvalidValue(f"is {short_repr(settings['mode'])}; observe or fold is needed.", argument="mode")
+    check_mode(settings.get("mode", "observe"))
     addresses = {name: parse_address(settings[name], name) for name in ("anthropic", "openai") if settings.get(name)}
     if not addresses:
         raise InvalidOperation(

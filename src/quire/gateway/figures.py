@@ -4,14 +4,15 @@ A thread does both about once per second, so that no request waits for it.
 """
 
 import logging
+from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
 import msgspec
 
-from quire.errors import QuireError
-from quire.gateway.sessions import Mode, Sessions
-from quire.server.gateway_ledger import GatewaySession, Ledger
+from quire.errors import NoSuchContext, QuireError
+from quire.gateway.sessions import Sessions
+from quire.server.gateway_ledger import GatewaySession, Ledger, Mode
 
 _ADDED = ("requests", "retries", "errors", "bypasses", "folds", "folded_requests", "saved_tokens")
 """Counters that continue from the values of an earlier gateway."""
@@ -82,5 +83,6 @@ class FigureKeeper:
         """Set the mode of each session for which a person chose another one since the last look."""
         for name, chosen in self._ledger.chosen_modes().items():
             if chosen != self._chosen.get(name):
-                self._chosen[name] = chosen
-                self._sessions.set_mode(name, chosen)
+                with suppress(NoSuchContext):  # the conversation was deleted; it may come back
+                    self._sessions.set_mode(name, chosen)
+                    self._chosen[name] = chosen

@@ -11,9 +11,9 @@ from uuid import uuid4
 from quire.errors import InvalidValue, NoSuchContext, short_repr
 from quire.formats.writing import format_session
 from quire.gateway.layout import PREAMBLE
-from quire.gateway.sessions import PREFIX
 from quire.library import Library
 from quire.model.messages import Message
+from quire.server.gateway_ledger import SESSIONS
 from quire.view.preamble import context_key
 
 Client = Literal["claude", "codex"]
@@ -30,7 +30,7 @@ class Handoff(NamedTuple):
 
 def find_session(library: Library, session: str) -> str:
     """Return the context of a session by its name, or the start or the end of its id. Raise `NoSuchContext`."""
-    ids = {name: name.rpartition("/")[2] for name in library.list(prefix=PREFIX)}
+    ids = {name: name.rpartition("/")[2] for name in library.list(prefix=SESSIONS)}
     found = [name for name in ids if session in (name, ids[name])]
     found = found or [name for name in ids if ids[name].startswith(session) or name.endswith(session)]
     if len(found) == 1 and session:
@@ -55,7 +55,7 @@ def write_handoff(
     `folder` is the working folder of the session; a client resumes a session only there. Raise `InvalidValue` if the
     file exists.
     """
-    client = client or ("claude" if PREFIX in name and "/anthropic/" in name else "codex")
+    client = client or ("claude" if SESSIONS in name and "/anthropic/" in name else "codex")
     folder = (folder or Path.cwd()).resolve()
     session_id = str(uuid4())
     path = file or _place(client, folder, session_id, environment)

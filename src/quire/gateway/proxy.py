@@ -20,9 +20,10 @@ import quire
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.rewriting import Rewriter
 from quire.gateway.routing import NO_TOKEN, Route, UpstreamName, find_route, split_token
-from quire.gateway.sessions import PREFIX, Call, Mode, Reply, SessionInfo, Sessions
+from quire.gateway.sessions import Call, Reply, SessionInfo, Sessions
 from quire.gateway.upstream import Address, Headers, Upstream, UpstreamError, UpstreamResponse, without_hop_by_hop
 from quire.server.access import AccessCheck, Refusal
+from quire.server.gateway_ledger import SESSIONS, Mode
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -263,7 +264,7 @@ class Gateway:
 
     def list_sessions(self, namespace: str | None = None) -> list[SessionInfo]:
         """Return the figures of the lines since the gateway started; with a namespace only those of its token."""
-        start = PREFIX if namespace is None else f"{PREFIX}{namespace}/"
+        start = SESSIONS if namespace is None else f"{SESSIONS}{namespace}/"
         return [info for name, info in list(self.sessions.infos.items()) if name.startswith(start)]
 
 

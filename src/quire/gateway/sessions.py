@@ -25,13 +25,11 @@ from quire.gateway.routing import Protocol, UpstreamName
 from quire.gateway.spans import Spans, split_request, type_of
 from quire.library import Library
 from quire.model.tokens import VocabularyCounter
+from quire.server.gateway_ledger import SESSIONS, Mode, check_mode, no_such_session
 from quire.view.options import CompressionConfig
 from quire.view.preamble import new_key
 from quire.view.view import View
 
-Mode = Literal["observe", "fold"]
-PREFIX = "gateway/"
-"""The names of contexts that the gateway makes begin with this."""
 _OPEN_LINES = 64
 _LINES_OF_KEY = 16
 _WAITING_BYTES = 64 << 20
@@ -109,7 +107,7 @@ class Call:
     def base(self) -> str:
         """The name of the first line of the session. That of an anonymous one has the hash of the first item."""
         first = f"-{self.transcript[0].hash.hex()[:12]}" if self.is_anonymous else ""
-        return f"{PREFIX}{self.namespace}/{self.upstream}/{self.session}{first}"
+        return f"{SESSIONS}{self.namespace}/{self.upstream}/{self.session}{first}"
 
 
 class Reply(NamedTuple):
@@ -346,7 +344,14 @@ class Sessions:
         return self.mode == "fold" or "fold" in self.modes.values()
 
     def set_mode(self, name: str, mode: Mode | None) -> None:
-        """Set the mode of one line; None is the mode of the gateway."""
+        """Set the mode of one line; None is the mode of the gateway.
+
+        Raise `InvalidValue` for an unknown mode, and `NoSuchContext` for an unknown line.
+        """
+        if mode is not None:
+            check_mode(mode)
+        if not (self.library.exists(name) and name.startswith(SESSIONS)):
+            raise no_such_session(name)
         with self._lock:
             if mode is None:
                 self.modes.pop(name, None)

@@ -6,13 +6,13 @@ the mode that a person chose for the session. The gateway writes figures, and th
 
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from quire.context import Context
-from quire.errors import Busy, Conflict, InvalidValue, short_repr
+from quire.errors import Busy, Conflict, InvalidValue, NoSuchContext, short_repr
 from quire.library import Library
 from quire.model.pages import PageIndex
 
@@ -38,6 +38,14 @@ def first_prompt(context: Context) -> str:
             if line and not line.startswith(_OWN_TEXT):
                 return line
     return ""
+
+
+def check_mode(mode: object) -> Mode:
+    """Return the mode if there is such a mode. Raise `InvalidValue` otherwise."""
+    for known in MODES:
+        if mode == known:
+            return known
+    raise InvalidValue(f"is {short_repr(mode)}; one of {', '.join(MODES)} is needed.", argument="mode")
 
 
 class GatewaySession(Struct, frozen=True, kw_only=True):
@@ -70,6 +78,19 @@ class GatewaySession(Struct, frozen=True, kw_only=True):
         return None if self.price is None else self.saved_tokens * self.price / 1e6
 
 
+def _decode(text: str) -> GatewaySession:
+    """Return the stored figures of a session. An unknown mode is read as the default."""
+    fields = msgspec.json.decode(text, type=dict[str, Any])
+    if fields.get("mode") not in MODES:
+        fields.pop("mode", None)
+    return msgspec.convert(fields, GatewaySession)
+
+
+def no_such_session(name: object) -> NoSuchContext:
+    """Return the error for a session that no gateway has recorded."""
+    return NoSuchContext(f"No gateway has recorded a session {short_repr(name)} in this store.", context=name)
+
+
 class Ledger:
     """The notes of one store. Without `create`, nothing is written to a store that no gateway used."""
 
@@ -87,7 +108,7 @@ class Ledger:
         chosen, context = self.chosen_modes(), self._context
         for name, page in self._pages.items() if context is not None else ():
             if context is not None and (names is None or name in names):
-                stored = msgspec.json.decode(context.pages.detail(page), type=GatewaySession)
+                stored = _decode(context.pages.detail(page))
                 price = find_price(stored.model)
                 yield msgspec.structs.replace(stored, name=name, chosen=chosen[name], price=price)
 
@@ -111,15 +132,17 @@ class Ledger:
             self._retry(context, name, lambda text=text, name=name: self._put(context, name, text))  # type: ignore[misc]
 
     def choose_mode(self, name: str, mode: Mode | None) -> None:
-        """Store the mode of a session; None is the mode of the gateway. Raise `InvalidValue` for an unknown one.
+        """Store the mode of a session; None is the mode of the gateway.
 
-        Raise `Busy` if other writers are always faster.
+        Raise `InvalidValue` for an unknown mode, `NoSuchContext` for an unknown session, and `Busy` if other writers
+        are always faster.
         """
+        chosen = "" if mode is None else check_mode(mode)
         known, context = self.chosen_modes(), self._open()
         if context is None or name not in known:
-            raise InvalidValue(f"is {short_repr(name)}; no gateway has recorded such a session.", argument="name")
+            raise no_such_session(name)
         page = self._pages[name]
-        self._retry(context, name, lambda: context.pages.update_page(page, description=mode or ""))
+        self._retry(context, name, lambda: context.pages.update_page(page, description=chosen))
 
     def _put(self, context: Context, name: str, text: str) -> None:
         if name in self._pages:
