@@ -57,13 +57,15 @@ class Hint(NamedTuple):
 
     `Hint("expand", "usr-3", purpose="to open it")` reads "Call expand('usr-3') to open it." in Python.
     `call` names a method or function of the Python API. `page` is the page that it takes, if any. `arguments` are its
-    other arguments as Python source. `purpose` ends the sentence.
+    other arguments as Python source. `purpose` ends the sentence. `context` is the name of the context to call it on,
+    if that is another one.
     """
 
     call: str
     page: str | None = None
     arguments: str = ""
     purpose: str = ""
+    context: str = ""
 
     @property
     def source(self) -> str:
@@ -73,7 +75,8 @@ class Hint(NamedTuple):
 
     def sentence(self, command: str) -> str:
         """Return the hint as a sentence that names `command`, a surface's form of the call."""
-        return f"Call {command} {self.purpose}.".replace(" .", ".")
+        place = f"in context {self.context!r}" if self.context else ""
+        return f"Call {' '.join(filter(None, (command, place, self.purpose)))}."
 
 
 class Wording:

@@ -45,6 +45,21 @@ def test_a_command_is_for_the_store_and_the_context_that_were_given() -> None:
     assert CommandWording(Namespace()).command(Hint("hide", "usr-1")) == "quire hide WHERE usr-1"
 
 
+def test_a_hint_for_another_context_names_it() -> None:
+    hint = Hint("unpin", "usr-1", purpose="first", context="what if")
+    for given in (None, "ada"):
+        wording = CommandWording(Namespace(where="a.db", context=given))
+        assert wording.hint(hint) == "Run quire unpin a.db usr-1 --context 'what if' first."
+
+
+def test_a_purge_that_a_pin_in_a_fork_refuses_names_the_command_that_helps(run: Run, store: Path) -> None:
+    for words in (("pin", "mem-1"), ("fork", "wi"), ("unpin", "mem-1", "-c", NAME)):
+        assert run(words[0], store, *words[1:]).code == 0
+    assert f"quire unpin {store} mem-1 --context wi first" in run("purge", store, "mem-1", "-c", NAME, "--yes").err
+    assert run("unpin", store, "mem-1", "-c", "wi").code == 0
+    assert run("purge", store, "mem-1", "-c", NAME, "--yes").code == 0
+
+
 def test_a_command_in_a_hint_has_a_context_only_if_it_takes_one() -> None:
     wording = CommandWording(Namespace(where="a.db", context="ada"))
     for row in ROWS.values():

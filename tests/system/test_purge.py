@@ -364,6 +364,26 @@ def test_a_fork_can_be_left_as_it_is(shelf: Shelf) -> None:
     gone(shelf, talk, fork)
 
 
+def test_an_error_names_the_context_in_which_the_page_is_pinned() -> None:
+    talk = new_talk(MemoryStorage(), "c")
+    index = note(talk)
+    talk.pages.pin(index)
+    fork = talk.fork("wi")
+    talk.pages.unpin(index)
+    with pytest.raises(InvalidOperation) as there:
+        talk.pages.purge(index)
+    assert [(hint.call, hint.page, hint.context) for hint in there.value.hints] == [("unpin", index, "wi")]
+    assert f"unpin({index!r}) in context 'wi' first." in str(there.value)
+    talk.pages.pin(index)
+    with pytest.raises(InvalidOperation) as here:  # that of the caller is named before that of a fork
+        talk.pages.purge(index)
+    assert "In context 'c'" in str(here.value)
+    assert [hint.context for hint in here.value.hints] == [""]
+    with pytest.raises(InvalidOperation, match=r"In context 'c': .* is the root of its segment"):
+        talk.pages.purge("usr-0")
+    assert SECRET in fork.pages.detail(index)
+
+
 def test_an_origin_that_was_dropped_leaves_nothing_behind(shelf: Shelf) -> None:
     talk = shelf.open()
     index = note(talk)

@@ -50,7 +50,7 @@ class CommandWording(Wording):
     def __init__(self, options: argparse.Namespace, names: Mapping[str, str] | None = None) -> None:
         where, context = getattr(options, "where", None), getattr(options, "context", None)
         self._where = shlex.quote(mask_address(where)) if where else "WHERE"
-        self._context = f" --context {shlex.quote(context)}" if context else ""
+        self._context = _context_option(context) if context else ""
         self._names = names or {}
 
     def argument(self, name: str) -> str:
@@ -80,7 +80,8 @@ class CommandWording(Wording):
         given = "".join(
             f" {word}" for word in (hint.page and shlex.quote(hint.page), number, _PLACEHOLDERS.get(name)) if word
         )
-        context = "" if name in _STORE_COMMANDS else self._context
+        context = _context_option(hint.context) if hint.context else self._context
+        context = "" if name in _STORE_COMMANDS else context
         return f"quire {name} {self._where}{given}{context}{flags}"
 
     def command_of_call(self, source: str) -> str:
@@ -90,6 +91,10 @@ class CommandWording(Wording):
         """
         call = _CALL.fullmatch(source)
         return (call and self.command(Hint(call[1], call[2]))) or source
+
+
+def _context_option(name: str) -> str:
+    return f" --context {shlex.quote(name)}"
 
 
 def argument_names(parser: argparse.ArgumentParser) -> dict[str, str]:

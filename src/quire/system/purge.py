@@ -359,11 +359,13 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
     found = [(engine, mine)]
     unreadable: list[str] = []
     if forks:
-        found[:0] = _find_in_relatives(engine, mine, unreadable)
+        found += _find_in_relatives(engine, mine, unreadable)
         share_traces([traces for _, traces in found])
     pages = () if mine.is_empty() else tuple(state.index(key) for key in sorted(mine.keys))
-    done = [(one, traces, *_plan_purge(one, actor, traces)) for one, traces in found if not traces.is_empty()]
-    for one, traces, plan, _ in done:  # this context is last: after an interruption, the same call does what is left
+    done = [(one, traces, *_plan_purge(one, actor, traces, engine)) for one, traces in found if not traces.is_empty()]
+    for one, traces, plan, _ in reversed(
+        done
+    ):  # this context is last: after an interruption, the same call does what is left
         # planned here and not above: contexts can share one message record, and each must read the change of the last
         plan.erase_tails(traces.keys | traces.derived, set(range(one.state.next_message)) - traces.numbers)
         one.commit(plan, PURGE)
@@ -382,7 +384,7 @@ def purge_pages(engine: Engine, actor: str, indices: Sequence[PageIndex], *, for
         texts=len(mine.bodies),
         messages=len(mine.numbers),
         entries=sum(entries for *_, entries in done),
-        contexts=tuple(reversed(names)),
+        contexts=tuple(names),
         scrubbed=not problem,
         problem=problem,
     )
@@ -397,18 +399,23 @@ def _find_in_relatives(engine: Engine, mine: Traces, unreadable: list[str]) -> I
             found = Traces(history, keys) if keys else None
         except Corrupt as error:
             text = f"Context {name!r} has the same origin, and it is damaged: {error}"
-            raise Corrupt(text, Hint("doctor", purpose="to list all damage")) from error
+            raise Corrupt(text, Hint("doctor", purpose="to list all damage", context=name)) from error
         if found is not None:
             yield other, found
 
 
-def _plan_purge(engine: Engine, actor: str, traces: Traces) -> tuple[Plan, int]:
-    """Return the planned purge of one context and the number of journal entries that it rewrites."""
+def _plan_purge(engine: Engine, actor: str, traces: Traces, caller: Engine) -> tuple[Plan, int]:
+    """Return the planned purge of one context and the number of journal entries that it rewrites.
+
+    An error names the context, and so do its hints if the context is not that of the caller.
+    """
     plan = engine.begin(actor)
     try:
         return plan, purge(plan, traces)
     except InvalidOperation as error:
-        raise InvalidOperation(f"In context {engine.state.context!r}: {error.fact}", *error.hints) from None
+        name = engine.state.context
+        hints = error.hints if engine is caller else [hint._replace(context=name) for hint in error.hints]
+        raise InvalidOperation(f"In context {name!r}: {error.fact}", *hints) from None
 
 
 def _relatives(state: State, unreadable: list[str]) -> Iterator[str]:
