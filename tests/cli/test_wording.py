@@ -74,6 +74,22 @@ def test_a_missing_store_names_the_option_that_creates_it_only_if_there_is_one()
     assert wording.hint(Hint("Library", arguments="create=True")) == "Add --create to create it."
 
 
+def test_an_option_of_the_command_that_ran_is_to_be_added_to_it() -> None:
+    wording = CommandWording(Namespace(where="a.db"), {"overwrite": "--overwrite", "before": "--before"})
+    hint = Hint("export", arguments="overwrite=True", purpose="to replace it")
+    assert wording.hint(hint) == "Add --overwrite to replace it."
+    assert wording.hint(Hint("rollback", arguments="before=3")) == "Run quire rollback a.db --before 3."
+
+
+@pytest.mark.parametrize("form", ["quire", "json", "html", "openai"])
+def test_an_export_to_an_existing_file_names_only_the_missing_option(run: Run, store: Path, form: str) -> None:
+    words = ("export", store, store.parent / "e.file", "-f", form)
+    assert run(*words).code == 0
+    refused = run(*words)
+    assert (refused.code, refused.err.endswith("exists already. Add --overwrite to replace it.\n")) == (2, True)
+    assert run(*words, "--overwrite").code == 0
+
+
 def test_an_argument_is_named_as_it_is_typed() -> None:
     error = InvalidValue("is 0; a whole number from 1 is needed.", argument="limit")
     assert error.describe(WORDING) == "--limit is 0; a whole number from 1 is needed."

@@ -3,7 +3,7 @@
 import argparse
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quire.cli.commands import ROWS
 from quire.errors import Hint, Wording
@@ -61,6 +61,9 @@ class CommandWording(Wording):
         """Return the sentence with the command of a hint."""
         if hint.call == "Library":  # to open a store that does not exist with create=True
             return "Add --create to create it." if "create" in self._names else ""
+        flags = _FLAG.findall(hint.arguments)
+        if hint.page is None and flags and all(flag in self._names for flag, *_ in flags):  # the same command again
+            return f"Add {_options(flags)} {hint.purpose}".rstrip() + "."
         phrase = _PHRASES.get((hint.call, hint.purpose))
         if phrase is not None:
             return phrase
@@ -72,17 +75,14 @@ class CommandWording(Wording):
         name = _COMMANDS.get(hint.call, hint.call)
         if name not in ROWS:
             return None
-        flags = "".join(
-            f" --{flag.replace('_', '-')}" if flag else f" --{option} {value}"
-            for flag, option, value in _FLAG.findall(hint.arguments)
-        )
+        flags = _options(_FLAG.findall(hint.arguments))
         number = hint.arguments if hint.arguments.isdecimal() else None  # such as the entry of undo
         given = "".join(
             f" {word}" for word in (hint.page and shlex.quote(hint.page), number, _PLACEHOLDERS.get(name)) if word
         )
         context = _context_option(hint.context) if hint.context else self._context
         context = "" if name in _STORE_COMMANDS else context
-        return f"quire {name} {self._where}{given}{context}{flags}"
+        return f"quire {name} {self._where}{given}{context} {flags}".rstrip()
 
     def command_of_call(self, source: str) -> str:
         """Return the command for a call given as Python source, such as `hide('usr-1')`; the source if there is none.
@@ -91,6 +91,11 @@ class CommandWording(Wording):
         """
         call = _CALL.fullmatch(source)
         return (call and self.command(Hint(call[1], call[2]))) or source
+
+
+def _options(flags: Iterable[tuple[str, str, str]]) -> str:
+    """Return the options for the keywords that `_FLAG` finds."""
+    return " ".join(f"--{flag.replace('_', '-')}" if flag else f"--{option} {value}" for flag, option, value in flags)
 
 
 def _context_option(name: str) -> str:

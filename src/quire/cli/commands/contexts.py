@@ -219,7 +219,7 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
         with path.open("wb" if overwrite else "xb") as file:
             file.write(data)
     except FileExistsError:
-        raise InvalidOperation(f"{str(path)!r} exists already; --overwrite replaces it.") from None
+        raise InvalidOperation(f"{str(path)!r} exists already. Add --overwrite to replace it.") from None
     except OSError as error:
         raise StorageFailure(f"Cannot write {str(path)!r}: {error.strerror}.") from error
 
