@@ -227,6 +227,51 @@ def test_a_refused_request_names_the_reason_and_changes_nothing(
     assert still.context.seq == before
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("GET", "/view?format=xml", None, ("format is 'xml'", "openai", "anthropic", "responses")),
+        ("GET", "/view?against=zz", None, ("against is 'zz'", "given", "call")),
+        ("GET", "/pages?lifecycle=zz", None, ("lifecycle is 'zz'", "active", "hot", "cold")),
+        ("GET", "/history?order=up", None, ("order is 'up'", "asc", "desc")),
+        ("GET", "/search?q=x&kind=zz", None, ("kind is 'zz'", "folder", "chapter")),
+        ("GET", "/tools?format=xml", None, ("format is 'xml'", "mcp")),
+        ("GET", "/pages?limit=abc", None, ("limit is 'abc'", "a whole number from 1 to 1,000 ")),
+        ("GET", "/pages?limit=5000", None, ("limit is '5000'", "1,000")),
+        ("GET", "/pages?parent=", None, ("parent is ''", "text of 1 to 64 characters")),
+        ("GET", "/view?recall=x", None, ("recall is 'x'", "a number from 0 to 1 or true or false is")),
+        ("GET", "/view?zz=1", None, ("`zz`", "budget, format, recall, against")),
+        ("POST", "/render", {"windows": "x"}, ("windows is 'x'", "tail", "inline")),
+        ("POST", "/render", {"recall": "x"}, ("recall is 'x'", "a number from 0 to 1, true or false or null is")),
+        ("POST", "/fork", {"at": 1}, ("`name`", "Fields: name, at")),
+        ("POST", "/import", {"messages": 3}, ("messages is 3", "a list")),
+        ("POST", "/tools/call", {"name": "find", "arguments": 3}, ("arguments is 3", "an object", "text", "null")),
+    ],
+)
+def test_an_invalid_value_is_named_with_the_accepted_ones(
+    method: str, path: str, body: Any, words: tuple[str, ...], api: Api, still: Talk
+) -> None:
+    said = api.refused(method, still.path + path, 400, "invalid_value", **({} if body is None else {"json": body}))
+    assert all(word in said for word in words), said
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDC00", "\\ud800x"])
+def test_half_of_a_surrogate_pair_is_named(half: str, api: Api, still: Talk) -> None:
+    content = f'{{"role":"user","content":"\\ud83d\\ude00 {half}"}}'.encode()
+    headers = {"content-type": JSON}
+    said = api.refused("POST", f"{still.path}/messages", 400, "invalid_value", content=content, headers=headers)
+    assert f"{half[:6]} is half of a surrogate pair" in said
+
+
+def test_a_preview_takes_the_values_of_recall_that_a_view_takes(api: Api, still: Talk) -> None:
+    assert api.get(f"{still.path}/view", recall="true")["messages"]
+    assert api.get(f"{still.path}/view", recall="0.2")["messages"]
+
+
+def test_an_unknown_gateway_session_does_not_exist(api: Api) -> None:
+    assert "'zz'" in api.refused("POST", "/api/gateway/mode", 404, "no_such_context", json={"name": "zz", "mode": None})
+
+
 def test_a_context_cannot_be_made_twice(api: Api, talk: Talk) -> None:
     said = api.refused("POST", "/api/contexts", 422, "invalid_operation", json={"name": talk.context.name})
     assert "exists already" in said

@@ -13,7 +13,6 @@ from http import HTTPStatus
 from pathlib import Path
 from time import perf_counter
 from typing import Any
-from urllib.parse import parse_qsl, unquote_to_bytes
 
 import msgspec
 from anyio import CapacityLimiter
@@ -31,15 +30,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import quire
 from quire import metrics
-from quire.errors import Conflict, InvalidValue, QuireError, short_repr
+from quire.errors import Conflict, QuireError
 from quire.library import Library
 from quire.metrics import Family, Registry
 from quire.server.access import AccessCheck
 from quire.server.change_stream import ChangeStream
 from quire.server.context_pool import ContextPool
-from quire.server.handlers import EventsQuery
+from quire.server.requests import decode_path, parse_body, parse_query
 from quire.server.responses import JSON, Health, HttpError, to_http_error
-from quire.server.routes import LAST_EVENT_ID, ROUTES, Route, describe_api, is_optional
+from quire.server.routes import ROUTES, Route, describe_api
 from quire.windows.app import App
 
 _PAGE_POLICY = (
@@ -277,8 +276,8 @@ class Service:
         return endpoint
 
     async def _answer(self, route: Route, request: Request) -> Response:
-        path = {name: _decode_path(value) for name, value in request.path_params.items()}
-        query, body = _parse_query(route, request), await _parse_body(route, request)
+        path = {name: decode_path(value) for name, value in request.path_params.items()}
+        query, body = parse_query(route, request), await parse_body(route, request)
         if isinstance(route.handler, str):
             response: Response = await getattr(self, f"_get_{route.handler}")(path, query)
             return response
@@ -324,54 +323,6 @@ class Service:
         finally:
             await self.changes.close()
             await run_sync(self.pool.close)
-
-
-def _parse_query(route: Route, request: Request) -> Any:
-    """Return the validated query of a request. Raise `InvalidValue`."""
-    try:
-        pairs = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="strict")
-    except ValueError:
-        raise InvalidValue("The query string is not valid percent-encoded UTF-8.") from None
-    given = dict(pairs)
-    if len(given) < len(pairs):
-        raise InvalidValue("The query string has a parameter twice; each is accepted once.")
-    last = request.headers.get(LAST_EVENT_ID)
-    if last and route.query is EventsQuery:  # a browser sends it when it reconnects
-        given.setdefault("after", last)
-    try:
-        return msgspec.convert(given, route.query, strict=False)
-    except msgspec.ValidationError as error:
-        accepted = ", ".join(route.query.__struct_fields__) or "none"
-        raise InvalidValue(f"{_sentence(error)} Parameters: {accepted}.") from None
-
-
-async def _parse_body(route: Route, request: Request) -> Any:
-    """Return the validated body of a request. Raise `InvalidValue`, or `HttpError` if the type is not JSON."""
-    if route.body is None:
-        return None
-    data = await request.body()
-    if not data and is_optional(route.body):
-        return route.body() if isinstance(route.body, type) else {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
-        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", f"Send the body as {JSON}.")
-    try:
-        return msgspec.json.decode(data, type=route.body)
-    except RecursionError:
-        raise InvalidValue("The body is nested too deeply.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidValue(f"The body is invalid: {_sentence(error)}") from None
-
-
-def _sentence(error: Exception) -> str:
-    return f"{str(error).removesuffix('.')}."
-
-
-def _decode_path(value: str) -> str:
-    """Return a percent-decoded part of a path. Raise `InvalidValue`."""
-    try:
-        return unquote_to_bytes(value).decode()
-    except UnicodeDecodeError:
-        raise InvalidValue(f"The path has {short_repr(value)}, which is not valid percent-encoded UTF-8.") from None
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

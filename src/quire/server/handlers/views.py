@@ -27,7 +27,7 @@ def show_view(
     *,
     budget: Budget | None = None,
     format: Format = "openai",
-    recall: Share | None = None,
+    recall: Share | bool | None = None,
     against: Literal["given", "call"] = "given",
 ) -> ViewBody:
     """Preview a model's view without writing.
