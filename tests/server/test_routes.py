@@ -272,6 +272,16 @@ def test_an_unknown_gateway_session_does_not_exist(api: Api) -> None:
     assert "'zz'" in api.refused("POST", "/api/gateway/mode", 404, "no_such_context", json={"name": "zz", "mode": None})
 
 
+def test_a_number_is_an_entry_in_a_preview_and_in_the_change(api: Api, talk: Talk) -> None:
+    assert "'20'" in api.refused("POST", f"{talk.path}/checkpoint", 400, "invalid_value", json={"name": "20"})
+    previewed = api.get(f"{talk.path}/rollback", to="20")["messages_after"]
+    fork = f"{talk.context.name} at 20"
+    api.post(f"{talk.path}/fork", {"name": fork, "at": "20"}, 201)
+    assert len(api.get(f"/api/contexts/{quote(fork, safe='')}/messages")["messages"]) == previewed
+    api.post(f"{talk.path}/rollback", {"to": "20"})
+    assert len(api.get(f"{talk.path}/messages")["messages"]) == previewed
+
+
 def test_a_context_cannot_be_made_twice(api: Api, talk: Talk) -> None:
     said = api.refused("POST", "/api/contexts", 422, "invalid_operation", json={"name": talk.context.name})
     assert "exists already" in said

@@ -47,7 +47,7 @@ def test_a_checkpoint_names_a_state_and_all_are_listed_oldest_first() -> None:
     assert texts(talk) == ["one"]
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 201, "a\0b", "\ud800", None, 5, b"here", ["here"], True])
+@pytest.mark.parametrize("name", ["", "  ", "2", "0" * 50, "x" * 201, "a\0b", "\ud800", None, 5, b"x", ["here"], True])
 def test_a_name_that_cannot_be_one_is_refused(name: Any) -> None:
     talk = new_talk()
     with refused(talk.pages, InvalidValue, "name"):

@@ -253,9 +253,15 @@ def _returns_temporary(plan: Plan, seq: int) -> bool:
     return any(entry.operation == "temporary" and 0 < entry.undoes <= max(born) for _, entry in entries)
 
 
+_MAX_DIGITS = 19
+"""A longer number is no entry; Python refuses to read one of thousands of digits."""
+
+
 def checkpoint(plan: Plan, name: str) -> int:
     """Name the present state for `rollback`; return the seq of the new entry."""
     label = check_one_line(plan.redact(name), "name", MAX_NAME, empty=False)
+    if label.isascii() and label.isdigit():
+        raise InvalidValue(f"is {label!r}; a number is an entry. Give a name with a letter.", argument="name")
     if isinstance(plan.state.storage, OverlayStorage):
         raise InvalidOperation(f"Cannot set checkpoint {label!r} in a temporary block: its changes are not stored.")
     seq = checkpoints(plan.state).get(label)
@@ -271,6 +277,11 @@ def checkpoints(state: State) -> dict[str, int]:
     found = {record.key: decode_note(record.key, record.value, state.mark) for record in scanned}
     check_checkpoints(state, found.keys())
     return {note.name: key - CHECKPOINTS for key, note in found.items() if note.name}
+
+
+def parse_point(text: str) -> str | int:
+    """Return a point in history: the number of an entry if the text is a number, else the name of a checkpoint."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else text
 
 
 def resolve_seq(state: State, to: "str | int | Entry") -> int:

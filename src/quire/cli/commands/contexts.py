@@ -24,6 +24,7 @@ from quire.formats import SESSION_FORMATS, format_session
 from quire.maintenance.person_copy import format_context
 from quire.model.text import check_text
 from quire.storage.urls import mask_address
+from quire.system.undo import parse_point
 from quire.view.options import check_budget
 
 _USAGE_COLUMNS = ("pages", "tokens", "bytes")
@@ -128,15 +129,6 @@ def run_fork(options: argparse.Namespace, out: Output) -> None:
     point = f" at {at}" if at is not None else ""
     text = f"created context {out.paint.cyan(options.name)} from {source}{point}"
     out.result({"name": options.name, "of": source, "at": at, "seq": seq}, text)
-
-
-_MAX_DIGITS = 20
-"""A longer number is no entry; Python refuses to read one of thousands of digits."""
-
-
-def parse_point(text: str) -> str | int:
-    """Return a point in history: the number of an entry if the text is a number, else the name of a checkpoint."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS else text
 
 
 _STDOUT = "-"

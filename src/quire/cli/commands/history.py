@@ -7,11 +7,11 @@ from itertools import islice
 
 from quire import Context, ContextSystem, Entry
 from quire.cli.command import CONTEXT, argument, command, open_context
-from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.pages import STATES, DetailPage, Mark, Page, PageIndex
 from quire.system.rules import check_whole_number
+from quire.system.undo import parse_point
 
 _MAX_PREVIEW_PAGES = 40
 _MAX_ENTRY_PAGES = 8
@@ -106,10 +106,6 @@ def run_undo(options: argparse.Namespace, out: Output) -> None:
     examples=("quire checkpoint agent.db before-the-refactoring",),
 )
 def run_checkpoint(options: argparse.Namespace, out: Output) -> None:
-    if isinstance(parse_point(options.name), int):
-        raise InvalidValue(
-            f"is {options.name!r}; a number is an entry for quire rollback. Give a name.", argument="name"
-        )
     with open_context(options) as context:
         seq = context.checkpoint(options.name)
     text = f"checkpoint {out.paint.cyan(options.name)} {out.paint.dim(f'(entry {seq})')}"

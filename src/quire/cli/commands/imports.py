@@ -10,13 +10,13 @@ import quire
 from quire import Message
 from quire.cli import print_error
 from quire.cli.command import REDACT, STORE, argument, command, new_name
-from quire.cli.commands.contexts import parse_point
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
 from quire.errors import InvalidOperation, InvalidValue, QuireError, StorageFailure, short_repr
 from quire.formats.files import FileKind, detect_kind, is_database, read_log
 from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
+from quire.system.undo import parse_point
 
 _ALL = "all"
 _MAX_FINDINGS = 10

@@ -12,6 +12,7 @@ from quire.server.context_pool import ContextPool, OpenContext
 from quire.server.gateway_ledger import Ledger, Mode
 from quire.server.handlers import Budget, Limit, Name, Seq
 from quire.server.responses import fill
+from quire.system.undo import parse_point
 from quire.view.explain import Stats
 
 _SMALL = 2_000
@@ -82,7 +83,7 @@ def delete_context(opened: OpenContext) -> responses.CommitResult:
 
 def fork_context(opened: OpenContext, *, name: Name, at: Seq | str | None = None) -> responses.OneContext:
     """Create a fork of a context, as it is now or at an entry or a checkpoint."""
-    opened.context.pages.fork(name, at)
+    opened.context.pages.fork(name, None if at is None else parse_point(str(at)))
     return _show(opened.pool, name)
 
 

@@ -15,11 +15,11 @@ from quire.server.context_pool import OpenContext
 from quire.server.handlers import Index, Limit, Name, Seq
 from quire.server.responses import CommitResult, fill
 from quire.system.journal import Change, Entry, stored_entry, to_entry
+from quire.system.undo import parse_point
 
 _SEARCHED_ENTRIES = 20_000
 """The number of entries that one filtered request reads at most; the next request continues."""
 _MAX_PREVIEW_PAGES = 1_000
-_MAX_DIGITS = 15
 
 
 def list_entries(
@@ -75,7 +75,7 @@ def undo(opened: OpenContext, *, seq: Seq) -> CommitResult:
 
 def rollback(opened: OpenContext, *, to: Seq | str) -> CommitResult:
     """Roll the whole context back to a checkpoint or an entry."""
-    return CommitResult(opened.context.rollback(to))
+    return CommitResult(opened.context.rollback(parse_point(str(to))))
 
 
 def checkpoint(opened: OpenContext, *, name: Name) -> CommitResult:
@@ -85,7 +85,7 @@ def checkpoint(opened: OpenContext, *, name: Name) -> CommitResult:
 
 def preview_rollback(opened: OpenContext, *, to: str) -> responses.Preview:
     """Preview a rollback to a checkpoint or an entry without writing."""
-    target = int(to) if to.isascii() and to.isdigit() and len(to) <= _MAX_DIGITS else to
+    target = parse_point(to)
     context = opened.context
     past = context.as_of(target)
     seq = target if isinstance(target, int) else context.pages.checkpoints()[target]
