@@ -282,6 +282,18 @@ def test_a_number_is_an_entry_in_a_preview_and_in_the_change(api: Api, talk: Tal
     assert len(api.get(f"{talk.path}/messages")["messages"]) == previewed
 
 
+def test_a_part_of_a_page_has_no_messages(api: Api, still: Talk) -> None:
+    path = f"{still.path}/pages/usr-1"
+    whole = api.get(path)
+    assert whole["messages"][0]["content"] in whole["detail"]
+    size = whole["detail_chars"]
+    assert api.get(path, max_chars=size)["messages"] == whole["messages"]
+    for part in ({"max_chars": 5}, {"max_chars": size - 1}, {"offset": 1}):
+        answer = api.get(path, **part)
+        assert (answer["messages"], answer["detail_chars"]) == ([], size)
+        assert len(answer["detail"]) < size
+
+
 def test_a_context_cannot_be_made_twice(api: Api, talk: Talk) -> None:
     said = api.refused("POST", "/api/contexts", 422, "invalid_operation", json={"name": talk.context.name})
     assert "exists already" in said

@@ -252,7 +252,10 @@ class Messages(Struct, frozen=True):
 
 
 class WholePage(PageLine, frozen=True):
-    """A page with the requested part of its text, and the folders above it, the root first."""
+    """A page with the requested part of its text, and the folders above it, the root first.
+
+    `messages` is empty if `detail` is not the whole text.
+    """
 
     detail: str
     detail_chars: int

@@ -102,17 +102,19 @@ def show_page(
     max_chars: Annotated[int, Meta(ge=0, le=10_000_000)] = 20_000,
     offset: Annotated[int, Meta(ge=0, le=2**40)] = 0,
 ) -> responses.WholePage:
-    """Show a page with its text."""
+    """Show a page with its text. Its messages are left out if `detail` is only a part of the text."""
     context = opened.context
     page = context.pages.get_page(index)
     text = "" if isinstance(page, ContentsPage) else context.pages.detail(index)
+    detail = text[offset : offset + max_chars]
+    messages = context.conversation.messages_on(index) if detail == text else []
     above = [folder.index for folder in context.pages.ancestors(index)]
     return responses.WholePage(
         **_page_fields(page, context.pages.segment_of(index)),
-        detail=text[offset : offset + max_chars],
+        detail=detail,
         detail_chars=len(text),
         path=above[::-1],
-        messages=[_message_line(message) for message in context.conversation.messages_on(index)],
+        messages=list(map(_message_line, messages)),
         seq=context.seq,
     )
 
