@@ -104,6 +104,8 @@ def test_listeners_are_told_what_happens_and_who_did_it(ctx: Context) -> None:
     assert len(heard) == len(told)
     with pytest.raises(InvalidValue, match="listener"):
         ctx.windows.on(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match=r"^kinds .*openned.*opened, refreshed, acted, closed"):
+        ctx.windows.on(print, "opened", "openned")  # type: ignore[arg-type]
 
 
 def test_a_failed_action_is_no_event(ctx: Context) -> None:

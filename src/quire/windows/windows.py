@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -327,10 +327,14 @@ class Windows:
     def on(self, listener: Callable[[WindowEvent], None], *kinds: EventKind) -> Callable[[], None]:
         """Call a function after a window was opened, refreshed, acted on or closed; with `kinds` only after those.
 
-        Return a function that removes the listener.
+        Return a function that removes the listener. Raise `InvalidValue` for an unknown kind.
         """
         if not callable(listener):
             raise InvalidValue(f"is {short_repr(listener)}; a function is needed.", argument="listener")
+        known = get_args(EventKind)
+        for kind in kinds:
+            if kind not in known:
+                raise InvalidValue(f"has {short_repr(kind)}; {', '.join(known)} are accepted.", argument="kinds")
         wanted, listeners = frozenset(kinds), self._manager.listeners
 
         def tell(event: WindowEvent) -> None:
