@@ -70,3 +70,42 @@ def test_a_namespace_that_is_a_text_is_refused() -> None:
         with pytest.raises(quire.InvalidValue, match=r"namespace is 'users'; a tuple is needed, such as \('users',\)"):
             call()
     assert store.list_namespaces() == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("requests", "x"),
+        ("requests", 0),
+        ("requests", True),
+        ("wait", "x"),
+        ("wait", -1),
+        ("tools", "find"),
+        ("render", 5),
+        ("render", {"reserve": "x"}),
+    ],
+)
+def test_a_wrong_option_of_a_turn_is_told_before_the_turn(field: str, value: Any) -> None:
+    with pytest.raises(quire.InvalidValue) as error:
+        openai.TurnOptions(**{field: value})
+    assert error.value.argument in (field, "reserve")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"options": {"a": 1}}, r"^options is \{'a': 1\}; TurnOptions"),
+        ({"options": ()}, r"^options is \(\); TurnOptions"),
+        ({"tools": 5}, "^tools is 5; a list"),
+        ({"tools": "xy"}, "^tools is 'xy'; a list"),
+        ({"tools": [5]}, r"^tools\[0\] is 5; "),
+        ({"tools": [test_what_a_turn_says_itself_is_refused_by_name, {}]}, r"^tools\[1\] is \{\}; "),
+    ],
+)
+def test_a_wrong_argument_of_a_turn_is_named_as_it_was_given(given: dict[str, Any], told: str) -> None:
+    ctx = quire.open("memory:")
+    ctx.user("Hello?")
+    with pytest.raises(quire.InvalidValue, match=told):
+        openai.complete(OpenAI(api_key="none"), ctx, model="m", **given)
+    with pytest.raises(quire.InvalidValue, match=told):
+        anthropic.complete(Anthropic(api_key="none"), ctx, model="m", max_tokens=10, **given)

@@ -444,3 +444,21 @@ def test_notes_go_where_the_agent_may_write() -> None:
     assert tools.call("write_page", {"name": "A", "text": "x"}) == "Wrote mem-1."
     ctx.pages.set_segment_permission("mem", Permission.READ_ONLY)
     assert "There is no segment for your notes" in tools.call("write_page", {"name": "A", "text": "x"})
+
+
+@pytest.mark.parametrize(
+    ("beside", "argument"),
+    [
+        (5, "beside"),
+        ("xy", "beside"),
+        ({"name": "x"}, "beside"),
+        ([5], "beside[0]"),
+        ([{"name": "x"}, {}], "beside[1]"),
+    ],
+)
+@pytest.mark.parametrize("form", ["openai", "responses", "anthropic"])
+def test_tools_beside_that_are_no_tools_are_named(form: str, beside: Any, argument: str) -> None:
+    tools = quire.open("memory:").tools
+    with pytest.raises(quire.InvalidValue) as error:
+        getattr(tools, form)(beside)
+    assert str(error.value).startswith(f"{argument} is ")

@@ -3,10 +3,11 @@
 import random
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from quire import ContextSystem, EstimateCounter, Segment, VocabularyCounter
+from quire import ContextSystem, EstimateCounter, InvalidValue, Segment, VocabularyCounter
 from quire.model import tokens
 
 KNOWN = {
@@ -172,3 +173,10 @@ def test_a_prompt_that_new_counters_share_is_encoded_once(monkeypatch: pytest.Mo
 def test_an_unknown_vocabulary_is_an_error_before_the_first_count() -> None:
     with pytest.raises(ValueError, match="no_such"):
         _ = VocabularyCounter("no_such").name
+
+
+@pytest.mark.parametrize("counter", [5, 0, len, "o200k_base", ["x"], EstimateCounter, object()])
+def test_a_counter_that_cannot_count_is_refused(counter: Any) -> None:
+    with pytest.raises(InvalidValue, match="the method count ") as error:
+        ContextSystem(counter=counter)
+    assert error.value.argument == "counter"

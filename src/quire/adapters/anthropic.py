@@ -22,6 +22,7 @@ from quire.agent.tools import Tools
 from quire.errors import short_repr
 from quire.model import messages as quire_messages
 from quire.providers import parse
+from quire.providers.tool_schemas import list_tools
 from quire.view.view import View
 
 with requires_extra("anthropic"):
@@ -52,7 +53,7 @@ class _Messages(Turn[Message]):
         more: Values,
         create: Callable[..., Any],
     ) -> None:
-        listed = list(tools)
+        listed = list_tools(tools)
         runnable = {tool.name: _runner(tool) for tool in listed if _is_runnable(tool)}
         schemas = [tool.to_dict() if _is_runnable(tool) else tool for tool in listed]
         runs = runs._replace(functions={**runnable, **(runs.functions or {})})

@@ -27,12 +27,13 @@ from quire.adapters.context_pool import AnyContext, TurnScope, context_of
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
 from quire.conversation.turn import Turn as ContextTurn
+from quire.conversation.turn import check_wait
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, check_names, short_repr
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import OptionsMeta
-from quire.providers.tool_schemas import count_tools
-from quire.system.rules import check_bool
-from quire.view.options import RenderFields, RenderOptions
+from quire.providers.tool_schemas import check_tools, count_tools, list_tools
+from quire.system.rules import check_bool, check_whole_number
+from quire.view.options import RenderFields, RenderOptions, check_options
 from quire.view.view import View
 
 _SECTION = re.compile(
@@ -186,7 +187,19 @@ class TurnOptions(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):
     wait: float = 30.0
 
     def __post_init__(self) -> None:
-        RenderOptions(**self.render)  # a misspelt option is an error here, not in the middle of a turn
+        """Raise `InvalidValue` for a wrong option here, not in the middle of a turn."""
+        if not isinstance(self.tools, bool | Tools | aio.Tools):
+            raise InvalidValue(
+                f"is {short_repr(self.tools)}; True, False or ctx.tools.only(…) is needed.", argument="tools"
+            )
+        if not isinstance(self.render, Mapping):
+            raise InvalidValue(
+                f"is {short_repr(self.render)}; a dict of options of render is needed.", argument="render"
+            )
+        check_options(RenderOptions(**self.render))
+        if check_whole_number(self.requests, "requests") == 0:
+            raise InvalidValue("is 0; a whole number from 1 is needed.", argument="requests")
+        check_wait(self.wait)
 
 
 class ToolRuns(NamedTuple):
@@ -223,9 +236,11 @@ class Turn(Generic[Answer]):
         _check_parameters(create, more, self.own_options)
         if runs.on_error not in get_args(OnError):
             raise InvalidValue(f"is {short_repr(runs.on_error)}; use 'raise' or 'tell'.", argument="on_error")
-        chosen = options or TurnOptions()
+        chosen = TurnOptions() if options is None else options
+        if not isinstance(chosen, TurnOptions):
+            raise InvalidValue(f"is {short_repr(options)}; TurnOptions(…) is needed.", argument="options")
         beside = more.get("instructions")
-        listed = [function_tool(tool) if is_function(tool) else tool for tool in tools]
+        listed = [function_tool(tool) if is_function(tool) else tool for tool in list_tools(tools)]
         self.ctx = context_of(ctx)
         self.model = model
         self.queue = ctx._calls if isinstance(ctx, aio.Context) else CallQueue()
@@ -239,7 +254,7 @@ class Turn(Generic[Answer]):
         for name, times in Counter(tool.name for tool in functions).items():
             if times > 1:
                 raise InvalidValue(f"contains {times} functions with the name {name!r}; rename one.", argument="tools")
-        schemas = [tool.schema if isinstance(tool, FunctionTool) else tool for tool in listed]
+        schemas = check_tools([tool.schema if isinstance(tool, FunctionTool) else tool for tool in listed])
         self.schemas = self.own_schemas(self.ctx.tools.only() if self.own is None else self.own, schemas)
         self._options = chosen
         self._tells_errors = runs.on_error == "tell"

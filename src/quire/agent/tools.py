@@ -10,7 +10,7 @@ from quire.agent.tool_table import TOOLS, Tool, check_arguments
 from quire.errors import Hint, InvalidValue, QuireError, QuotaExceeded, Wording, names_options, short_repr
 from quire.model.messages import Provider, ToolCall
 from quire.providers.legal_form import legal_name
-from quire.providers.tool_schemas import has_shape, rename_tool
+from quire.providers.tool_schemas import check_tools, has_shape, rename_tool
 
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,32}", re.ASCII)
 
@@ -232,7 +232,7 @@ class Tools:
 
     def _join(self, own: list[dict[str, Any]], others: Iterable[Any], provider: Provider) -> list[dict[str, Any]]:
         listed = []
-        for other in others:
+        for other in check_tools(others, "beside"):
             name = _field(_field(other, "function") or _field(other, "custom") or other, "name")
             is_legal = not isinstance(name, str) or (legal_name(name, provider) == name and has_shape(other, provider))
             listed.append(other if is_legal else rename_tool(other, provider))

@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from zlib import crc32
 
 from quire.errors import InvalidValue, short_repr
@@ -59,6 +59,16 @@ class TokenCounter(Protocol):
     @property
     def exact(self) -> bool: ...
     def count(self, text: str) -> int: ...
+
+
+def check_counter(counter: object) -> TokenCounter:
+    """Return the value if it can count tokens. Raises `InvalidValue`."""
+    if isinstance(counter, type | Sequence) or not callable(getattr(counter, "count", None)):
+        raise InvalidValue(
+            f"is {short_repr(counter)}; an object with the method count is needed, such as a VocabularyCounter.",
+            argument="counter",
+        )
+    return cast(TokenCounter, counter)
 
 
 class VocabularyCounter:

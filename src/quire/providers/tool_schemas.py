@@ -22,10 +22,23 @@ def count_tools(tools: Iterable[object], counter: TokenCounter | None = None) ->
     a provider adds itself (a prompt on how to call tools) is unknown here; `report_usage` learns it. Raise
     `InvalidValue` if a value is not a tool schema.
     """
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
-        raise InvalidValue(f"is {short_repr(tools)}; a list of tool schemas is needed.", argument="tools")
-    sizes = [tokens for _, tokens in tool_sizes(tools, counter)]
+    sizes = [tokens for _, tokens in tool_sizes(list_tools(tools), counter)]
     return sum(sizes) + _PER_LIST if sizes else 0
+
+
+def list_tools(tools: object, argument: str = "tools") -> list[Any]:
+    """Return the tools as a list, unchecked. Raise `InvalidValue` if they are not in a list."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Iterable):
+        raise InvalidValue(f"is {short_repr(tools)}; a list of tool schemas is needed.", argument=argument)
+    return list(tools)
+
+
+def check_tools(tools: object, argument: str = "tools") -> list[Any]:
+    """Return the tools as a list. Raise `InvalidValue` if one of them is not a tool schema."""
+    listed = list_tools(tools, argument)
+    for number, tool in enumerate(listed):
+        _texts(tool, f"{argument}[{number}]")
+    return listed
 
 
 def tool_sizes(tools: Iterable[object], counter: TokenCounter | None = None) -> tuple[tuple[str, int], ...]:

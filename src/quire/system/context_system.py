@@ -17,7 +17,7 @@ from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, names_options, short_repr
 from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
 from quire.model.text import check_one_line, indent_lines
-from quire.model.tokens import TokenCounter, VocabularyCounter
+from quire.model.tokens import TokenCounter, VocabularyCounter, check_counter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
@@ -78,7 +78,7 @@ class ContextSystem:
             MemoryStorage() if storage is None else check_storage(storage),
             check_context_name(context),
             clock=clock,
-            counter=counter or VocabularyCounter(),
+            counter=VocabularyCounter() if counter is None else check_counter(counter),
             max_pages=check_whole_number(max_pages, "max_pages"),
             max_bytes=check_whole_number(max_bytes, "max_bytes"),
             embedder=embedder,
