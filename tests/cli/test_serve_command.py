@@ -76,6 +76,22 @@ def test_a_given_token_is_not_printed(store: Path) -> None:
         assert process.stdout.readline() == "it asks for the token: the value of QUIRE_TOKEN\n"
 
 
+@pytest.mark.parametrize("words", [("serve",), ("mcp", "--http"), ("gateway", "--openai", "http://127.0.0.1:9")])
+def test_an_unusable_token_is_refused_with_its_source(
+    words: tuple[str, ...], store: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("hush")
+    file.chmod(0o600)
+    command = (words[0], store, "--port", 0, *words[1:])
+    refused = run(*command, "--token-file", file)
+    assert (refused.code, f"--token-file is {str(file)!r}, " in refused.err) == (2, True)
+    monkeypatch.setenv("QUIRE_TOKEN", "hush")
+    refused = run(*command)
+    assert (refused.code, refused.err.startswith("quire: QUIRE_TOKEN is unusable; 16 or more ")) == (2, True)
+    assert "hush" not in refused.err
+
+
 def test_a_stored_token_is_not_printed_but_its_file_is_named(store: Path, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("kept-" + "x" * 30)

@@ -63,6 +63,19 @@ def test_a_token_that_cannot_be_sent_is_refused_and_not_quoted(token: Any) -> No
     assert not token or str(token) not in str(caught.value)
 
 
+@pytest.mark.parametrize(("in_url", "token"), [(False, "abc"), (True, "with/a/slash/and/long/enough")])
+def test_an_unusable_token_in_a_file_is_refused_with_the_file(in_url: bool, token: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+    with pytest.raises(InvalidValue) as caught:
+        load_token(None, file, in_url=in_url)
+    assert caught.value.argument == "token_file"
+    assert str(file) in str(caught.value)
+    assert token not in str(caught.value).replace(str(file), "")
+    assert ("letters, digits and - _ . ~" if in_url else "visible ASCII characters") in str(caught.value)
+
+
 def test_a_token_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(StorageFailure, match="Cannot read the token"):

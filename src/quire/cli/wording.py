@@ -24,6 +24,8 @@ _COMMANDS = {
 """Commands with another name than the call."""
 _OPTIONS = {"max_tokens": "budget", "target": "file"}
 """Arguments of the library that have another name on the command line."""
+_VARIABLES = {"token": "QUIRE_TOKEN"}
+"""Arguments of the library that a command takes from the environment."""
 _PLACEHOLDERS = {
     "backup": "TARGET",
     "checkpoint": "CHECKPOINT",
@@ -54,8 +56,8 @@ class CommandWording(Wording):
         self._names = names or {}
 
     def argument(self, name: str) -> str:
-        """Return the option or the placeholder of an argument."""
-        return self._names.get(name) or self._names.get(_OPTIONS.get(name, ""), name)
+        """Return the option, the placeholder or the environment variable of an argument."""
+        return self._names.get(name) or self._names.get(_OPTIONS.get(name, ""), _VARIABLES.get(name, name))
 
     def hint(self, hint: Hint) -> str:
         """Return the sentence with the command of a hint."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from quire.errors import InvalidOperation, InvalidValue, NotInstalled, check_names
+from quire.errors import InvalidOperation, NotInstalled, check_names
 from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
 from quire.server.gateway_ledger import check_mode
@@ -125,7 +125,4 @@ def _token_of(settings: dict[str, Any], host: str) -> str | None:
         raise InvalidOperation(
             f"Other machines can reach {host}: give a token, or a token_file (QUIRE_TOKEN, or --token-file FILE)."
         )
-    token = load_token(given, file).text
-    if not all(character.isalnum() or character in "-_.~" for character in token):
-        raise InvalidValue("is unusable; letters, digits and - _ . ~ are accepted in a URL.", argument="token")
-    return token
+    return load_token(given, file, in_url=True).text

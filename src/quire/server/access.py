@@ -34,7 +34,8 @@ _MAX_PORT = 65_535
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN_BYTES = 32
 _MIN_TOKEN_LENGTH = 16
-_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII)
+_TOKEN = re.compile(r"[\x21-\x7e]+", re.ASCII), "visible ASCII characters"
+_URL_TOKEN = re.compile(r"[A-Za-z0-9_.~-]+", re.ASCII), "letters, digits and - _ . ~"
 _HOST = re.compile(r"(\[.+\]|[^:\[]+)(?::[0-9]*)?")
 _OWNER_ONLY = 0o600
 
@@ -88,29 +89,32 @@ class Token(NamedTuple):
     is_new: bool
 
 
-def load_token(token: str | None, file: str | os.PathLike[str] | None) -> Token:
+def load_token(token: str | None, file: str | os.PathLike[str] | None, *, in_url: bool = False) -> Token:
     """Return the given token, else the one in `file`, else a new one that is written to `file`.
 
-    Raise `InvalidValue` for an unusable token, `InvalidOperation` if other users can read the file, and
-    `StorageFailure` if the file cannot be read or written.
+    A token has 16 or more visible ASCII characters; with `in_url` only those that a URL contains as they are. Raise
+    `InvalidValue` for an unusable token, `InvalidOperation` if other users can read the file, and `StorageFailure` if
+    the file cannot be read or written.
     """
     if token is not None:
-        return Token(_check_token(token), False)
+        _check_token(token, "is unusable", "token", in_url=in_url)
+        return Token(token, False)
     fresh = secrets.token_urlsafe(_TOKEN_BYTES)
     if file is None:
         return Token(fresh, True)
     path = check_path(file)
-    created = _create_token_file(path, fresh)
-    return Token(fresh if created else _check_token(_read_token(path)), created)
+    if _create_token_file(path, fresh):
+        return Token(fresh, True)
+    stored = _read_token(path)
+    _check_token(stored, f"is {str(path)!r}, which has an unusable token", "token_file", in_url=in_url)
+    return Token(stored, False)
 
 
-def _check_token(token: str) -> str:
-    """Return the token if it is usable. Raise `InvalidValue` otherwise, without quoting it."""
-    if isinstance(token, str) and _TOKEN.fullmatch(token) and len(token) >= _MIN_TOKEN_LENGTH:
-        return token
-    raise InvalidValue(
-        f"is unusable; {_MIN_TOKEN_LENGTH} or more visible ASCII characters are needed.", argument="token"
-    )
+def _check_token(token: object, fact: str, argument: str, *, in_url: bool) -> None:
+    """Raise `InvalidValue` with this fact and argument if the token is not usable. The token is not quoted."""
+    pattern, characters = _URL_TOKEN if in_url else _TOKEN
+    if not (isinstance(token, str) and pattern.fullmatch(token) and len(token) >= _MIN_TOKEN_LENGTH):
+        raise InvalidValue(f"{fact}; {_MIN_TOKEN_LENGTH} or more {characters} are needed.", argument=argument)
 
 
 def _create_token_file(path: Path, token: str) -> bool:
