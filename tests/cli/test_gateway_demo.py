@@ -89,6 +89,14 @@ def test_the_first_prompt_of_a_session_is_that_of_the_user(run: Run, tmp_path: P
     assert "usr-" in run("find", store, "-c", "1b2c3", "Fix").out
     for unclear in ("1b2c", "1b2", "3d-x"):
         assert run("find", store, "-c", unclear, "Fix").code != 0
+    several = run("find", store, "-c", "1b2c", "Fix").err
+    assert "'1b2c' is the start of 2 gateway sessions" in several
+    assert "1b2c3d-x, 1b2c4e-y" in several
+    assert "4 characters are needed" not in several
+    assert "2 gateway sessions; 4 characters are needed" in run("find", store, "-c", "1b2", "Fix").err
+    with quire.Library(store) as library:
+        library.open("gateway/local/anthropic/9z8y7x").user("Hello")
+    assert "1 gateway session; 4 characters are needed" in run("find", store, "-c", "9z8", "Fix").err
 
 
 def test_mcp_without_its_package_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,15 @@ from operator import methodcaller
 from typing import Any, NamedTuple, NoReturn
 
 import quire
-from quire.cli.terminal import Output
-from quire.errors import InvalidValue
+from quire.cli.terminal import Output, count_of
+from quire.errors import InvalidValue, short_repr
 from quire.storage.base import check_context_name, no_such_context
 from quire.storage.urls import mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT_CONTEXT = "default"
 _SHORTEST_ID = 4
+_MAX_LISTED = 10
 _FIGURES = "gateway"
 """The context with the figures of gateway sessions."""
 _SHORT_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([km])", re.ASCII | re.IGNORECASE)
@@ -152,12 +153,30 @@ def existing_name(library: quire.Library, options: argparse.Namespace) -> str:
     names = [name for name in first if name != _FIGURES] or first
     name: str = names[0] if len(names) == 1 else _DEFAULT_CONTEXT
     if not library.exists(name):
-        if len(options.context or "") >= _SHORTEST_ID:
-            sessions = [each for each in library.list(prefix=f"{_FIGURES}/") if each.split("/")[-1].startswith(name)]
-            if len(sessions) == 1:
-                return sessions[0]
-        raise no_such_context(library.storage, name, repr(mask_address(options.where)))
+        sessions = [] if options.context is None else _sessions_of(library, name)
+        if len(sessions) == 1 and len(name) >= _SHORTEST_ID:
+            return sessions[0]
+        if not sessions:
+            raise no_such_context(library.storage, name, repr(mask_address(options.where)))
+        raise _unclear_session(name, sessions)
     return name
+
+
+def _sessions_of(library: quire.Library, start: str) -> list[str]:
+    """Return the contexts of the gateway sessions whose ids have this start."""
+    return [name for name in library.list(prefix=f"{_FIGURES}/") if name.split("/")[-1].startswith(start)]
+
+
+def _unclear_session(start: str, sessions: Sequence[str]) -> quire.NoSuchContext:
+    """Return the error for the start of an id that does not name one gateway session."""
+    ids = [name.split("/")[-1] for name in sessions]
+    more = f" and {len(ids) - _MAX_LISTED} more" if len(ids) > _MAX_LISTED else ""
+    need = f"{_SHORTEST_ID} characters are needed" if len(start) < _SHORTEST_ID else "one is needed"
+    return quire.NoSuchContext(
+        f"{short_repr(start)} is the start of {count_of(len(ids), 'gateway session')}; {need}."
+        f" Sessions: {', '.join(ids[:_MAX_LISTED])}{more}.",
+        context=start,
+    )
 
 
 def new_name(options: argparse.Namespace) -> str:
