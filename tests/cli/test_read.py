@@ -61,6 +61,8 @@ def test_ls_shows_an_unfinished_copy_among_the_others(run: Run, store: Path) -> 
 
 def test_show_prints_the_state_and_the_text_of_a_page(run: Run, store: Path) -> None:
     said = run("show", store, "mem-1").out
+    size = run("show", store, "mem-1", "--json").value()["summary_tokens"]
+    assert f", its summary {size}\n" in said
     assert "乘客想要靠窗的座位。" in said
     assert "mem-0 › mem-2" in said
     assert run("show", store, "mem-1", "--body").out == "乘客想要靠窗的座位。\n"

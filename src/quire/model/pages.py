@@ -133,6 +133,7 @@ class PageBase(Struct, frozen=True, kw_only=True):
     """The fields that all pages share.
 
     `lifecycle` is stored on the page; `effective` is derived from it and its ancestors when the page is read.
+    `summary_tokens` counts the `description`, not the whole line of a folded page.
     A root and a cold page have no `parent`. The `home` of a cold page is the folder to which `recall` returns it.
     `created_seq` and `changed_seq` are the journal entries that created it and last changed it.
     """

@@ -203,7 +203,7 @@ def _page_facts(page: Page, above: list[Page]) -> list[tuple[str, str]]:
         ("kind", kind),
         ("state", ", ".join(state)),
         ("below", " › ".join(parent.index for parent in reversed(above)) or f"(cold, from {page.home})"),
-        ("tokens", f"{page.tokens:,}, as a line {page.summary_tokens:,}"),
+        ("tokens", f"{page.tokens:,}, its summary {page.summary_tokens:,}"),
         ("created", f"{page.created_at:%Y-%m-%d %H:%M:%S} by {page.author}, entry {page.created_seq}"),
         ("changed", f"{page.updated_at:%Y-%m-%d %H:%M:%S}, entry {page.changed_seq}"),
     ]
