@@ -90,6 +90,27 @@ def test_an_export_to_an_existing_file_names_only_the_missing_option(run: Run, s
     assert run(*words, "--overwrite").code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        (("new", "memory:"), "WHERE"),
+        (("import", "memory:", "FILE"), "WHERE"),
+        (("migrate", "STORE", "memory:"), "TARGET"),
+    ],
+)
+def test_a_store_that_is_lost_when_the_command_ends_is_refused(
+    words: tuple[str, ...], argument: str, run: Run, store: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "messages.json"
+    file.write_text('[{"role": "user", "content": "Hello"}]')
+    given = [{"FILE": file, "STORE": store}.get(word, word) for word in words]
+    refused = run(*given)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"{argument} is 'memory:', which is lost" in refused.err
+    assert "sqlite:FILE" in refused.err
+    assert run("import", "memory:", file, "--dry-run").code == 0
+
+
 def test_an_argument_is_named_as_it_is_typed() -> None:
     error = InvalidValue("is 0; a whole number from 1 is needed.", argument="limit")
     assert error.describe(WORDING) == "--limit is 0; a whole number from 1 is needed."

@@ -17,6 +17,7 @@ from quire import (
     NoSuchContext,
     SQLiteStorage,
     Storage,
+    StorageFailure,
     migrate,
 )
 from quire.core import context_copy as copying
@@ -400,3 +401,13 @@ def test_a_context_that_lost_its_head_is_named_after_the_others_are_copied(tmp_p
         migrate(source, target)
     assert list(target.contexts()) == ["b"]
     migrate(source, target, "b")  # sound, and asked for by its name
+
+
+@pytest.mark.parametrize(
+    "read", [lambda where: migrate(where, "memory:"), quire.doctor, lambda where: quire.backup(where, "x")]
+)
+def test_a_source_that_does_not_exist_is_not_to_be_created(read: Callable[[Path], object], tmp_path: Path) -> None:
+    with pytest.raises(StorageFailure, match="There is no store at") as error:
+        read(tmp_path / "nope.db")
+    assert error.value.hints == ()
+    assert list(tmp_path.iterdir()) == []

@@ -440,3 +440,12 @@ def test_a_handle_on_a_log_that_was_replaced_writes_no_stamp(tmp_path: Path) -> 
     other.close()
     assert len(quire.open(FileStorage(tmp_path), "c").messages()) == 5
     assert quire.doctor(FileStorage(tmp_path)).symptoms == ()
+
+
+@pytest.mark.parametrize("place", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_the_folder_is_named(place: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("text")
+    with pytest.raises(StorageFailure, match="a folder is needed, not a file") as error:
+        quire.open(f"file:{tmp_path / place}")
+    assert repr(str(tmp_path / place)) in str(error.value)
+    assert (tmp_path / "taken").read_text() == "text"

@@ -12,11 +12,12 @@ import quire
 from quire.cli.terminal import Output, count_of
 from quire.errors import InvalidValue, short_repr
 from quire.storage.base import check_context_name, no_such_context
-from quire.storage.urls import mask_address
+from quire.storage.urls import is_memory, mask_address
 
 STORE_HELP = "a store: a path (SQLite), sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _DEFAULT_CONTEXT = "default"
 _SHORTEST_ID = 4
+_LASTING = "a path, sqlite:FILE, file:DIR, postgresql://… or s3://BUCKET/PREFIX"
 _MAX_LISTED = 10
 _FIGURES = "gateway"
 """The context with the figures of gateway sessions."""
@@ -177,6 +178,15 @@ def _unclear_session(start: str, sessions: Sequence[str]) -> quire.NoSuchContext
         f" Sessions: {', '.join(ids[:_MAX_LISTED])}{more}.",
         context=start,
     )
+
+
+def check_lasting(where: str, argument: str = "where") -> str:
+    """Return the address of a store that keeps what a command writes. Raises `InvalidValue` for one in memory."""
+    if is_memory(where):
+        raise InvalidValue(
+            f"is {where!r}, which is lost when the command ends; {_LASTING} is needed.", argument=argument
+        )
+    return where
 
 
 def new_name(options: argparse.Namespace) -> str:

@@ -33,7 +33,7 @@ from quire.storage.base import (
     find_lost_heads,
     list_contexts,
 )
-from quire.storage.urls import StoreLocation, storage_at
+from quire.storage.urls import StoreLocation, existing_storage, storage_at
 
 _CHUNK_RECORDS = 512
 _CHUNK_BYTES = 1 << 20
@@ -348,7 +348,7 @@ def migrate(
     Call it again to resume an interrupted copy.
     """
     with ExitStack() as cleanup:
-        from_, owns_source = storage_at(source, create=False)
+        from_, owns_source = existing_storage(source)
         if owns_source:
             cleanup.callback(from_.close)
         to, owns_target = storage_at(target)

@@ -26,7 +26,7 @@ from quire.storage.file.log import sync_path
 from quire.storage.file.storage import FileStorage
 from quire.storage.paths import check_path
 from quire.storage.sqlite.storage import SQLiteStorage
-from quire.storage.urls import StoreLocation, mask_address, storage_at
+from quire.storage.urls import StoreLocation, existing_storage, mask_address
 
 
 class Backup(Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ def backup(where: StoreLocation, target: str | os.PathLike[str], *, progress: Pr
         raise InvalidOperation(f"{str(path)!r} exists already. A backup is a new store; choose another path.")
     if not path.parent.is_dir():
         raise StorageFailure(f"Cannot write {str(path)!r}: there is no folder {str(path.parent)!r}. Create it first.")
-    storage, owned = storage_at(where, create=False)
+    storage, owned = existing_storage(where)
     fresh = path.with_name(f".{path.name[:80]}.{os.urandom(6).hex()}.new")
     try:
         contexts, problems = _copy(storage, kind, fresh, progress or ignore_progress)

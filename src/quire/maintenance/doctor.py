@@ -69,7 +69,7 @@ from quire.storage.search_protocol import (
     search_symptom,
 )
 from quire.storage.sqlite.storage import SQLiteStorage
-from quire.storage.urls import StoreLocation, storage_at
+from quire.storage.urls import StoreLocation, existing_storage
 from quire.system.check import Problem, check_stored, find_damaged
 
 _BATCH = 256
@@ -152,7 +152,7 @@ def doctor(
 def _open(where: StoreLocation, repair: bool) -> tuple[Storage, bool]:
     """Return the storage, and whether it was opened here. An SQLite file that cannot be written is opened read-only."""
     try:
-        return storage_at(where, create=False)
+        return existing_storage(where)
     except QuireError as error:
         path = str(where).removeprefix("sqlite:").removeprefix("//")
         is_writable = os.access(path, os.W_OK) and os.access(os.path.dirname(path) or ".", os.W_OK)

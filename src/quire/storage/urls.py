@@ -76,6 +76,19 @@ def storage_at(where: StoreLocation, *, durability: Durability = "normal", creat
     return (check_storage(where), False) if storage is None else (storage, True)
 
 
+def existing_storage(where: StoreLocation) -> tuple[Storage, bool]:
+    """Do the same as `storage_at` for a store that is only read: an error does not suggest to create it."""
+    try:
+        return storage_at(where, create=False)
+    except StorageFailure as error:
+        raise type(error)(error.fact, *(hint for hint in error.hints if hint.call != "Library")) from error
+
+
+def is_memory(where: object) -> bool:
+    """Return whether a URL names a store in memory."""
+    return _scheme(where) == "memory"
+
+
 def _use_connection(where: Any, durability: Durability, create: bool) -> Storage | None:
     """Return a storage in the database of an open connection; None if the value is no connection of a known driver."""
     stdlib = sys.modules.get("sqlite3")  # no connection of a driver exists before the driver is imported

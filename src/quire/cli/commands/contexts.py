@@ -11,6 +11,7 @@ from quire.cli.command import (
     STORE,
     STORE_HELP,
     argument,
+    check_lasting,
     command,
     existing_name,
     new_name,
@@ -49,7 +50,7 @@ def run_new(options: argparse.Namespace, out: Output) -> None:
         check_budget(options.budget)  # before the store is created
     if options.system is not None:
         check_text(options.system, "system")
-    with quire.Library(options.where, create=True) as library:
+    with quire.Library(check_lasting(options.where), create=True) as library:
         context = library.create(name) if options.budget is None else library.create(name, budget=options.budget)
         if options.system is not None:
             context.system(options.system)
@@ -230,7 +231,10 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
 def run_migrate(options: argparse.Namespace, out: Output) -> None:
     with quire.Library(options.where, create=False) as source:
         name = None if options.context is None else existing_name(source, options)
-        with quire.Library(options.target, create=True) as target, Progress("Copying") as progress:
+        with (
+            quire.Library(check_lasting(options.target, "target"), create=True) as target,
+            Progress("Copying") as progress,
+        ):
             done = quire.migrate(
                 source.storage,
                 target.storage,

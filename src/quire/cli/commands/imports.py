@@ -9,7 +9,7 @@ from operator import attrgetter
 import quire
 from quire import Message
 from quire.cli import print_error
-from quire.cli.command import REDACT, STORE, argument, command, new_name
+from quire.cli.command import REDACT, STORE, argument, check_lasting, command, new_name
 from quire.cli.terminal import Output, Progress, count_of, pick
 from quire.conversation import ImportReport
 from quire.errors import InvalidOperation, InvalidValue, QuireError, StorageFailure, short_repr
@@ -67,6 +67,8 @@ def parse_conversation(text: str | None, others: str = "") -> int | None:
     " broken history is imported too; the command reports what was wrong and what it skipped.",
 )
 def run_import(options: argparse.Namespace, out: Output) -> None:
+    if not options.dry_run:
+        check_lasting(options.where)
     kind = detect_kind(options.file)
     if kind != "messages":
         _import_context(options, out, kind)

@@ -78,7 +78,10 @@ class FileStorage:
         self._logs: OrderedDict[str, ContextLog] = OrderedDict()
         self._closed = False
         with _errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StorageFailure(f"Cannot open {str(self.path)!r}: a folder is needed, not a file.") from error
             for trash in self.path.glob(".dropped-*"):  # left by a drop that was interrupted
                 _remove(trash)
 
