@@ -111,6 +111,26 @@ def test_a_store_that_is_lost_when_the_command_ends_is_refused(
     assert run("import", "memory:", file, "--dry-run").code == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--recall", "abc"), "argument --recall: 'abc' is not a share from 0 to 1, and not auto"),
+        (("--recall", "2"), "argument --recall: '2' is not a share from 0 to 1, and not auto"),
+        (("--recall", "nan"), "argument --recall: 'nan' is not a share from 0 to 1, and not auto"),
+        (("--recall-floor", "x"), "argument --recall-floor: 'x' is not a number from 0"),
+        (("--recall-floor", "-1"), "argument --recall-floor: '-1' is not a number from 0"),
+        (("--cache",), "--cache is for --format anthropic, not for text."),
+        (("--cache", "-f", "openai"), "--cache is for --format anthropic, not for openai."),
+    ],
+)
+def test_a_wrong_option_of_render_is_named_with_the_accepted_values(
+    words: tuple[str, ...], told: str, run: Run, store: Path
+) -> None:
+    refused = run("render", store, *words)
+    assert (refused.code, refused.out) == (2, "")
+    assert told in refused.err
+
+
 def test_an_argument_is_named_as_it_is_typed() -> None:
     error = InvalidValue("is 0; a whole number from 1 is needed.", argument="limit")
     assert error.describe(WORDING) == "--limit is 0; a whole number from 1 is needed."

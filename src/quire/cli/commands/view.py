@@ -8,13 +8,14 @@ new, a dot is free.
 import argparse
 from collections.abc import Iterator
 from itertools import groupby
-from math import ceil
+from math import ceil, inf, nan
 
 import quire
 from quire import View
 from quire.cli.command import BUDGET, CONTEXT, PAGE, argument, command, open_context, token_count
 from quire.cli.terminal import Output, Paint, Values, count_of, pick, width
 from quire.cli.wording import CommandWording
+from quire.errors import InvalidValue
 from quire.model.text import clean_line, indent_lines
 
 _FREE = "free"
@@ -154,7 +155,26 @@ def run_view(options: argparse.Namespace, out: Output) -> None:
 
 
 def _recall_share(text: str) -> float | bool:
-    return text == "auto" or float(text)
+    """Return True for `auto`, or a share. Raises `ArgumentTypeError`."""
+    share = _number(text)
+    if text != "auto" and not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1, and not auto")
+    return text == "auto" or share
+
+
+def _rarity(text: str) -> float:
+    """Return a number from 0. Raises `ArgumentTypeError`."""
+    if not 0 <= _number(text) < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return float(text)
+
+
+def _number(text: str) -> float:
+    """Return a number; NaN, which is in no range, for other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _size(view: quire.View) -> str:
@@ -173,7 +193,7 @@ def _size(view: quire.View) -> str:
     ),
     argument(
         "--recall-floor",
-        type=float,
+        type=_rarity,
         metavar="RARITY",
         help="recall little for a message of common words: 0 never, 2 more often (default: 1 with --recall auto)",
     ),
@@ -187,6 +207,8 @@ def _size(view: quire.View) -> str:
     about="The formats openai, anthropic and responses print what a request takes.",
 )
 def run_render(options: argparse.Namespace, out: Output) -> None:
+    if options.cache and options.format != "anthropic":
+        raise InvalidValue(f"--cache is for --format anthropic, not for {options.format}.")
     with open_context(options) as context:
         view = context.render(
             max_tokens=options.budget,
