@@ -131,6 +131,12 @@ def test_a_wrong_option_of_render_is_named_with_the_accepted_values(
     assert told in refused.err
 
 
+def test_a_missing_file_of_prefill_times_is_named(run: Run, store: Path) -> None:
+    refused = run("replay", store, "--prefill", "nope.json")
+    assert refused.code == 2
+    assert refused.err.startswith("quire: --prefill is 'nope.json', which cannot be read: No such file")
+
+
 def test_an_argument_is_named_as_it_is_typed() -> None:
     error = InvalidValue("is 0; a whole number from 1 is needed.", argument="limit")
     assert error.describe(WORDING) == "--limit is 0; a whole number from 1 is needed."

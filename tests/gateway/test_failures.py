@@ -373,6 +373,13 @@ def test_one_session_is_switched_between_the_modes(start: Start, provider: Stric
     assert not is_folded(provider.requests[-1])
 
 
+@pytest.mark.parametrize("name", ["anthropic", "openai"])
+def test_a_wrong_upstream_is_refused_with_an_example_of_its_provider(name: str) -> None:
+    with pytest.raises(InvalidValue, match=rf"^{name} is 'ftp://x'; .*https://api\.{name}\.com ") as error:
+        quire.gateway.create_app("memory:", **cast(Any, {name: "ftp://x"}))
+    assert error.value.argument == name
+
+
 def test_an_unknown_mode_or_session_is_refused(start: Start, store: str) -> None:
     running = start(mode="observe")
     Client(running.url, "anthropic", {"x-quire-session": "one"}).say("One")

@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -433,3 +433,8 @@ def test_a_chapter_is_no_hit_beside_the_page_it_is_called_after() -> None:
     assert hits[0].index == "usr-1"
     assert not any(ctx.pages.get_page(hit.index).name.startswith("The ORION") for hit in hits[1:])
     assert ctx.find("ORION-77 budget approved", kind="chapter")
+
+
+def test_a_wrong_lifecycle_is_refused_with_the_accepted_ones() -> None:
+    with pytest.raises(InvalidValue, match=r"'active'.*Lifecycle\.ACTIVE, Lifecycle\.HOT_ARCHIVED"):
+        quire.open("memory:").find("x", lifecycle=cast(Any, "active"))

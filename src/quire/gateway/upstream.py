@@ -66,7 +66,10 @@ class Address(NamedTuple):
 
 
 def parse_address(url: object, argument: str) -> Address:
-    """Return the address in a URL. Raise `InvalidValue` if it is no HTTP URL, or has a password or a query."""
+    """Return the address of an upstream, `anthropic` or `openai`, in a URL.
+
+    Raise `InvalidValue` if it is no HTTP URL, or has a password or a query.
+    """
     try:
         found = urlsplit(url if isinstance(url, str) else "")
         port = found.port or (443 if found.scheme == "https" else 80)
@@ -75,7 +78,7 @@ def parse_address(url: object, argument: str) -> Address:
         usable = None
     if not usable or "@" in found.netloc or not str(url).isascii() or not str(url).isprintable() or " " in str(url):
         shown = "a URL with a password" if isinstance(url, str) and "@" in url else short_repr(url)
-        raise InvalidValue(f"is {shown}; a URL such as https://api.anthropic.com is needed.", argument=argument)
+        raise InvalidValue(f"is {shown}; a URL such as https://api.{argument}.com is needed.", argument=argument)
     return Address(found.scheme, found.hostname or "", port, found.path.rstrip("/"))
 
 

@@ -30,6 +30,7 @@ _BELOW = 16
 """The number of further hits among which pages below a chapter are searched."""
 _LOOKED_AT = 256
 """The number of hits whose text is compared with the query letter for letter."""
+_LIFECYCLES = ", ".join(f"Lifecycle.{member.name}" for member in Lifecycle)
 _ROLES: dict[str, Callable[[Header], bool]] = {
     "user": lambda header: header.form is Form.USER,
     "assistant": lambda header: header.form is Form.ASSISTANT,
@@ -106,7 +107,7 @@ class Filters(Struct, frozen=True, kw_only=True):
         _one_of("kind", self.kind, _KINDS)
         _one_of("role", self.role, _ROLES)
         if self.lifecycle is not None and not isinstance(self.lifecycle, Lifecycle):
-            raise InvalidValue(f"is {short_repr(self.lifecycle)}; a Lifecycle is needed.", argument="lifecycle")
+            raise InvalidValue(f"is {short_repr(self.lifecycle)}; use {_LIFECYCLES}.", argument="lifecycle")
         for field in ("since", "until"):
             check_moment(getattr(self, field), field)
         if self.actor is not None and not isinstance(self.actor, str):

@@ -137,7 +137,9 @@ def read_prefill(path: Path) -> Prefill:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_PrefillFile)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidValue(f"Cannot read prefill times from {str(path)!r}: {error}.", argument="prefill") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        fact = f"is {str(path)!r}, which cannot be read: {reason}. A JSON file with prefill times is needed."
+        raise InvalidValue(fact, argument="prefill") from None
     rows = [row for shape in found.shapes.values() for row in shape.rows]
     places = [{row[:2] for row in shape.rows} for shape in found.shapes.values()]
     if not all(places) or not rows or min(map(min, rows)) < 0 or sum(map(len, places)) < len(rows):
