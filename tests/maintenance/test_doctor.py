@@ -455,6 +455,6 @@ def test_a_store_that_cannot_be_opened_for_another_reason_is_not_called_read_onl
     def fail(path: object, **_: object) -> None:
         raise StorageFailure(f"Cannot open {path}: too many open files.")
 
-    monkeypatch.setattr("quire.maintenance.doctor.storage_at", fail)
+    monkeypatch.setattr("quire.maintenance.doctor.existing_storage", fail)
     with pytest.raises(StorageFailure, match="too many open files"):
         quire.doctor(tmp_path / "store.db")
