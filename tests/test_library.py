@@ -428,3 +428,15 @@ def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(quire.StorageFailure) as error:
         Library(MemoryStorage()).import_(tmp_path / "没有.quire")
     assert str(error.value) == f"There is no file {str(tmp_path / '没有.quire')!r}."
+
+
+@pytest.mark.parametrize("start", ["", "sqlite:", "file:"])
+@pytest.mark.parametrize(
+    "options", [{"budget": -1}, {"counter": 5}, {"key": ""}, {"segments": 5}, {"compression": 5}, {"context": "a\nb"}]
+)
+def test_a_wrong_option_creates_no_store(tmp_path: Path, start: str, options: dict[str, Any]) -> None:
+    with pytest.raises(quire.InvalidValue):
+        quire.open(f"{start}{tmp_path / 'new'}", **options)
+    assert list(tmp_path.iterdir()) == []
+    quire.open(f"{start}{tmp_path / 'new'}").close()
+    assert (tmp_path / "new").exists()

@@ -12,7 +12,8 @@ from quire.model.pages import Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
 from quire.storage.base import RESERVED, Durability, Storage, no_such_context
-from quire.storage.urls import StoreLocation, storage_at
+from quire.storage.memory import MemoryStorage
+from quire.storage.urls import StoreLocation, is_new_path, storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool
 from quire.system.segments import add_segment
@@ -71,7 +72,9 @@ def open(  # noqa: A001 - quire.open is the name users expect
     | `redact`      | removes secrets from every text before it is stored, such as `quire.redact_secrets`            |
     """
     setup = Setup(budget, counter, compression, segments, key, preamble, embedder, redact)
-    storage, owns = storage_at(where, durability=durability, create=check_bool(create, "create"))
+    if check_bool(create, "create") and is_new_path(where):  # a wrong option must not leave an empty store
+        open_in(MemoryStorage(), context, setup).close()
+    storage, owns = storage_at(where, durability=durability, create=create)
     try:
         return open_in(storage, context, setup, storage if owns else None, create=create)
     except BaseException:

@@ -84,6 +84,13 @@ def existing_storage(where: StoreLocation) -> tuple[Storage, bool]:
         raise type(error)(error.fact, *(hint for hint in error.hints if hint.call != "Library")) from error
 
 
+def is_new_path(where: object) -> bool:
+    """Return whether a store at this path or URL would be a new file or folder."""
+    if not isinstance(where, str | os.PathLike) or _scheme(where) not in ("", *_WITH_PATH):
+        return False
+    return not _parse(where)[1].exists()
+
+
 def is_memory(where: object) -> bool:
     """Return whether a URL names a store in memory."""
     return _scheme(where) == "memory"
