@@ -154,6 +154,22 @@ def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: S
     assert kinds == [["text"], ["text"], ["thinking", "text"]]
 
 
+def test_thinking_after_a_compaction_of_the_client_is_sent(start: Start, provider: StrictProvider) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "anthropic", HELLO)
+    provider.script = lambda _: Reply("ok", thinking=("hm",))
+    client.say("One")
+    client.say("Two")
+    client.system = "Other words."
+    client.say("Three")
+    assert len(provider.refused) == 1
+    client.items = []
+    client.say("This session is being continued.")
+    client.say("Four")
+    assert provider.requests[-1]["messages"] == client.items[:-1]
+    assert len(provider.refused) == 1
+
+
 def test_observe_never_sends_a_request_twice(start: Start, provider: StrictProvider) -> None:
     running = start()
     client = Client(running.url, "anthropic", HELLO)

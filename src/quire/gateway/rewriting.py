@@ -57,17 +57,17 @@ class Frame(NamedTuple):
 
 @dataclass
 class LineState:
-    """What the rewriter knows about a line: its last layout, the checked texts, and where thinking is left out.
+    """What the rewriter knows about an epoch of a line: its last layout, the checked texts, where thinking is left out.
 
     `tokens` are those of the items about the environment, by their hash. `layouter` and `written` know the last layout,
     so that only new messages are laid out and written.
     """
 
+    layouter: ViewLayouter
     layout: Layout | None = None
     checked: tuple[TextPiece, ...] = ()
     strip: int = 0
     tokens: dict[bytes, int] = field(default_factory=dict)
-    layouter: ViewLayouter = field(default_factory=lambda: ViewLayouter(0))
     written: LastWrite = field(default_factory=LastWrite)
 
 
@@ -184,10 +184,7 @@ class Rewriter:
         if view.fold is not None and view.fold.exchanges:
             info.folds += 1
             info.saved_tokens += view.fold.saved
-        state = self._state(line)
-        if state.layouter.epoch != line.epoch:
-            state.layouter = ViewLayouter(line.epoch)
-        return state.layouter.lay_out(view, len(line.hashes), key)
+        return self._state(line).layouter.lay_out(view, len(line.hashes), key)
 
     def _assemble(self, call: Call, line: Line, layout: Layout, total: int) -> bytes | None:
         """Return the body with the pieces of a layout of the first `total` items, and the other items as they are."""
@@ -246,7 +243,10 @@ class Rewriter:
 
     def _state(self, line: Line) -> LineState:
         with self._lock:
-            return self._states.setdefault(line, LineState())
+            state = self._states.get(line)
+            if state is None or state.layouter.epoch != line.epoch:
+                state = self._states[line] = LineState(ViewLayouter(line.epoch))
+            return state
 
     def _frame(self, call: Call) -> Frame:
         """Return the frame of a request. Cache marks are not part of it."""
