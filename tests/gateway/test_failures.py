@@ -170,6 +170,23 @@ def test_thinking_after_a_compaction_of_the_client_is_sent(start: Start, provide
     assert len(provider.refused) == 1
 
 
+def test_a_branch_leaves_out_the_thinking_that_was_refused(start: Start, provider: StrictProvider) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "anthropic", HELLO)
+    provider.script = lambda _: Reply("ok", thinking=("hm",))
+    for text in ("One", "Two", "Three"):
+        client.say(text)
+    client.system = "Other words."
+    client.say("Four")
+    assert len(provider.refused) == 1
+    client.items = client.items[:4]
+    client.say("Another way.")
+    client.say("On")
+    running.gateway.sessions.drain()
+    assert len(running.gateway.list_sessions()) == 2
+    assert len(provider.refused) == 1
+
+
 def test_observe_never_sends_a_request_twice(start: Start, provider: StrictProvider) -> None:
     running = start()
     client = Client(running.url, "anthropic", HELLO)
@@ -452,3 +469,54 @@ def test_manual_thinking_of_a_loop_is_sent_back(start: Start) -> None:
     for body in seen:
         first = next((message for message in body["messages"] if message["role"] == "assistant"), None)
         assert first is None or first["content"][0]["type"] == "thinking"
+
+
+def test_a_tool_loop_with_manual_thinking_that_is_bound_is_sent_as_it_is(
+    start: Start, provider: StrictProvider, recorded: Recorded
+) -> None:
+    """The thinking of the loop may not be left out, and no shorter list of messages may be before it."""
+    provider.script = steps(30)
+    running = start(mode="fold", budget=BUDGET)
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    client = Worker(running.url, "anthropic", HELLO, thinking=thinking)
+    client.say("Start.")
+    assert header(client, "x-quire") == "bypass"
+    assert len(provider.refused) == 1  # after it, the loop is not folded again
+    running.gateway.sessions.drain()
+    assert recorded(running)["local/anthropic/one"][-1].startswith("a:Step 30 is done.")
+    client.say("Go on.")  # the thinking before this loop can be left out
+    assert header(client, "x-quire") is None
+    assert is_folded(provider.requests[-1])
+    assert running.gateway.list_sessions()[0].errors == 0
+
+
+def test_a_view_that_is_refused_twice_is_replaced_by_the_original(start: Start) -> None:
+    views: list[dict[str, Any]] = []
+    with StrictProvider(script=steps(4)) as provider:
+
+        def answer(request: RawRequest) -> RawResponse:
+            body = json.loads(request.body)
+            if is_folded(body):
+                views.append(body)
+                error = {"type": "error", "error": {"message": "messages.1: Invalid `signature` in `thinking` block"}}
+                return RawResponse(400, [], [json.dumps(error).encode()])
+            return answer_with(provider)(request)
+
+        with RawUpstream(answer) as upstream:
+            client = folded_client(start(mode="fold", budget=BUDGET, anthropic=upstream.url), provider)
+            assert header(client, "x-quire") == "bypass"
+            assert provider.requests[-1]["messages"][0] == client.items[0]
+    assert views
+
+
+def test_the_client_gets_the_first_error_if_the_second_body_is_refused_too(start: Start) -> None:
+    def answer(request: RawRequest) -> RawResponse:
+        size = len(json.loads(request.body)["messages"])
+        return RawResponse(400, [], [json.dumps({"error": {"message": f"prompt is too long: {size}"}}).encode()])
+
+    with RawUpstream(answer) as upstream:
+        client = Client(start(mode="fold", anthropic=upstream.url).url, "anthropic", HELLO)
+        client.items = [{"role": role, "content": FILLER * 4} for _ in range(20) for role in ("user", "assistant")][:-1]
+        got = client.request()
+        assert len(upstream.requests) == 2
+    assert json.loads(got.body)["error"]["message"] == "prompt is too long: 39"

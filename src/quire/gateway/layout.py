@@ -134,6 +134,14 @@ def pin_items(layout: Layout, numbers: Sequence[int]) -> Layout:
     return Layout(tuple(pieces), layout.total)
 
 
+def extend_layout(layout: Layout | None, total: int) -> Layout:
+    """Return a layout of the first `total` items that shows all items after those of `layout`."""
+    kept = None if layout is None else layout.before(min(layout.total, total))
+    if kept is None or kept.pieces is None:
+        return Layout(None, total)
+    return Layout((*kept.pieces, *(ItemPiece((n,)) for n in range(kept.total, total))), total)
+
+
 def find_environment(items: Sequence[Item]) -> list[int]:
     """Return the numbers of the items before the first reply that describe the client's environment."""
     end = next((n for n, item in enumerate(items) if item.role == "assistant"), 0)

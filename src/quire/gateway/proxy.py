@@ -141,24 +141,41 @@ class Gateway:
         self._is_second = True
 
     async def _exchange(self, request: "Outgoing", call: Call | None, send: Send) -> None:
-        """Send a request and relay the response. In the mode `fold`, it may be rewritten, and sent once more."""
+        """Send a request and relay the response. In the mode `fold`, it may be rewritten, and sent again if refused."""
         if call is None or not self.sessions.may_fold:
             await self._relay(await self._send(request, call), call, send)
             return
         body = await self._rewrite(self._rewriter.prepare, call)
+        first = await self._try(request, call, body)
+        answer = await self._try_again(request, call, first, is_original=body is None)
+        await self._relay(answer.response, call, send, answer.error)
+
+    async def _try(self, request: "Outgoing", call: Call, body: bytes | None) -> "_Answer":
+        """Send a request, and read the error if the upstream refuses it."""
         response = await self._send(request, call, body)
-        if response.status < HTTPStatus.BAD_REQUEST or not _is_plain(response):
-            await self._relay(response, call, send)
-            return
-        error = await response.read()
-        reason = find_reason(response.status, error)
+        is_refused = response.status in _STATUSES and _is_plain(response)
+        return _Answer(response, await response.read() if is_refused else None)
+
+    async def _try_again(self, request: "Outgoing", call: Call, first: "_Answer", *, is_original: bool) -> "_Answer":
+        """Send a refused request once more in another form. If that is refused too, send the original.
+
+        Return the answer to pass on: for an original that was refused, the first one.
+        """
+        reason = find_reason(first.response.status, first.error or b"")
         again = {"too_long": self._rewriter.shrink, "signature": self._rewriter.strip}.get(reason or "")
-        other = await self._rewrite(again, call) if again is not None else None
-        if other is None:
-            await self._relay(response, call, send, error)
-            return
-        _log.info("The upstream refused a request (%s); it is sent once more.", reason)
-        await self._relay(await self._send(request, call, other), call, send)
+        if again is None:
+            return first
+        other = await self._rewrite(again, call)
+        if other is not None:
+            _log.info("The upstream refused a request (%s); it is sent once more.", reason)
+            second = await self._try(request, call, other)
+            if second.error is None:
+                return second
+        if is_original:
+            return first
+        _log.info("The upstream refused a view (%s); the original is sent.", reason)
+        call.is_bypassed = True
+        return await self._try(request, call, None)
 
     async def _send(self, request: "Outgoing", call: Call | None, body: bytes | None = None) -> UpstreamResponse:
         """Send a request. If the upstream cannot be reached, count an error."""
@@ -304,6 +321,13 @@ def _add_header(send: Send, value: bytes) -> Send:
         await send(message)
 
     return add
+
+
+class _Answer(NamedTuple):
+    """A response. `error` is its body if the upstream refused the request."""
+
+    response: UpstreamResponse
+    error: bytes | None
 
 
 async def _iterate(body: bytes) -> AsyncIterator[bytes]:

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from quire.errors import IrreducibleFloor
-from quire.gateway.identity import Item
 from quire.gateway.layout import (
     PREAMBLE,
     ItemPiece,
@@ -27,6 +26,7 @@ from quire.gateway.layout import (
     Writer,
     drop_reasoning,
     drop_thinking,
+    extend_layout,
     find_environment,
     pin_items,
 )
@@ -59,14 +59,18 @@ class Frame(NamedTuple):
 class LineState:
     """What the rewriter knows about an epoch of a line: its last layout, the checked texts, where thinking is left out.
 
-    `tokens` are those of the items about the environment, by their hash. `layouter` and `written` know the last layout,
-    so that only new messages are laid out and written.
+    `previous` is the layout of the request before. `bound_loop` is the start of a tool loop that is not folded further,
+    because its thinking must be sent and the upstream refused it after other messages. `tokens` are those of the items
+    about the environment, by their hash. `layouter` and `written` know the last layout, so that only new messages are
+    laid out and written.
     """
 
     layouter: ViewLayouter
     layout: Layout | None = None
+    previous: Layout | None = None
     checked: tuple[TextPiece, ...] = ()
     strip: int = 0
+    bound_loop: int = -1
     tokens: dict[bytes, int] = field(default_factory=dict)
     written: LastWrite = field(default_factory=LastWrite)
 
@@ -133,9 +137,14 @@ class Rewriter:
         line = match.line
         if line is None or sessions.mode_of(line.name) != "fold" or line.is_broken:
             return None
+        state = self._state(line)
+        state.previous = state.layout
         if call.counts or match.kind in ("retry", "tentative"):
             return self._repeat(call, match, line)
-        return self._assemble(call, line, self._render(call, line), len(call.transcript))
+        body = self._assemble(call, line, self._render(call, line), len(call.transcript))
+        if body is None and state.bound_loop == _find_loop(call):
+            call.is_bypassed = True
+        return body
 
     def _repeat(self, call: Call, match: Match, line: Line) -> bytes | None:
         """Return the body for a transcript that adds nothing to its line, or nothing yet."""
@@ -151,6 +160,12 @@ class Rewriter:
     def _render(self, call: Call, line: Line) -> Layout:
         """Render the view of a line; this may fold. A folded view keeps the messages about the client's environment."""
         frame, state = self._frame(call), self._state(line)
+        if call.source is not None and state.layout is None:
+            source = self._state(call.source)
+            state.strip = min(source.strip, call.shared)
+            state.previous = source.layout.before(call.shared) if source.layout is not None else None
+        if state.bound_loop == _find_loop(call):
+            return self._extend(call, state)
         pinned = self._find_pinned(call, line, state)
         room = sum(pinned.values())
         is_folded = state.layout is not None and state.layout.pieces is not None
@@ -159,6 +174,12 @@ class Rewriter:
             layout = self._draw(call, line, frame, room)
         call.reserve = frame.tokens + sum(tokens for n, tokens in pinned.items() if not layout.shows(n))
         state.layout = pin_items(layout, list(pinned))
+        return state.layout
+
+    def _extend(self, call: Call, state: LineState) -> Layout:
+        """Return the layout of the request before with the new items after it."""
+        state.layout = extend_layout(state.previous, len(call.transcript))
+        call.view = None  # what is sent is no view of the current state
         return state.layout
 
     def _find_pinned(self, call: Call, line: Line, state: LineState) -> dict[int, int]:
@@ -197,13 +218,16 @@ class Rewriter:
             total = min(total, state.strip)
         elif layout.pieces is None:
             layout = Layout(tuple(ItemPiece((n,)) for n in range(total)), total)
-        loop = _loop_start(items) if call.spans.has_manual_thinking else _NO_LOOP
+        loop = _find_loop(call)
         writer = Writer(items, call.protocol, loop=loop, strip=state.strip, last=state.written)
         written = writer.write(layout)
         prompts = [item.raw for item in call.items[: call.prompts]]
         sent = [*prompts, *written, *(item.raw for item in items[total:])]
+        original = [item.raw for item in call.items]
+        if sent == original:
+            return None
         front = layout.front
-        if front != state.checked and not _is_legal(sent, [item.raw for item in call.items], call):
+        if front != state.checked and not _is_legal(sent, original, call):
             call.is_bypassed = True
             return None
         state.checked = front
@@ -232,13 +256,19 @@ class Rewriter:
     def _strip(self, call: Call) -> bytes | None:
         if call.spans is None:
             return None
+        loop = _find_loop(call)
         if call.line is not None:
-            self._state(call.line).strip = len(call.transcript)
+            state = self._state(call.line)
+            state.strip = min(len(call.transcript), loop)
+            if call.sent is not None and loop < len(call.transcript):
+                state.bound_loop = loop
+                return self._assemble(call, call.line, self._extend(call, state), len(call.transcript))
         sent = call.sent or [item.raw for item in call.items]
         if call.protocol == "responses":
             kept = drop_reasoning(sent)
         else:
-            kept = [left for raw in sent if (left := drop_thinking(raw)) is not None]
+            fixed = {item.raw for item in call.transcript[loop:]}
+            kept = [left for raw in sent if (left := raw if raw in fixed else drop_thinking(raw)) is not None]
         return None if kept == sent else replace_array(call.plain, call.spans, kept, call.protocol)
 
     def _state(self, line: Line) -> LineState:
@@ -269,9 +299,14 @@ class Rewriter:
         return found
 
 
-def _loop_start(items: Sequence[Item]) -> int:
-    """Return the number of the first item after the last message of the user that is no result."""
-    return max((n for n, item in enumerate(items) if item.role == "user"), default=-1) + 1
+def _find_loop(call: Call) -> int:
+    """Return the number of the first item whose thinking must be sent; `_NO_LOOP` if there is none.
+
+    With manual thinking, it is the one after the last message of the user that is no result.
+    """
+    if call.spans is None or not call.spans.has_manual_thinking:
+        return _NO_LOOP
+    return max((n for n, item in enumerate(call.transcript) if item.role == "user"), default=-1) + 1
 
 
 def _without_marks(value: Any) -> Any:

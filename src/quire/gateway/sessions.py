@@ -62,6 +62,7 @@ class SessionInfo(Struct, kw_only=True):
 class Call:
     """One request of a client, and what is known about it after it was read.
 
+    `source` is the line that a call left for a branch of its own, and `shared` the number of items that both have.
     `view` is what was sent if it is not the original, `reserve` the tokens beside it, and `sent` the items.
     `is_bypassed` is set if quire failed, so that the original was sent.
     """
@@ -77,6 +78,8 @@ class Call:
     items: list[Item] = field(default_factory=list)
     prompts: int = 0
     line: Line | None = None
+    source: Line | None = None
+    shared: int = 0
     view: View | None = None
     reserve: int = 0
     sent: list[bytes] | None = None
@@ -210,14 +213,15 @@ class Sessions:
             if response is None:
                 info.errors += 1
                 return
+            view = None if call.is_bypassed else call.view
             try:
-                line.add_reply(response, len(call.transcript), call.view)
+                line.add_reply(response, len(call.transcript), view)
             except Conflict:
                 line.load()
                 line.add_reply(response, len(call.transcript))
-            if call.view is not None and call.spans is not None:  # learn how many tokens the model bills for the view
+            if view is not None and call.spans is not None:  # learn how many tokens the model bills for the view
                 with suppress(QuireError):
-                    line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=call.view)
+                    line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=view)
 
     def _read_reply(self, call: Call, reply: Reply) -> dict[str, Any] | None:
         try:
@@ -314,7 +318,8 @@ class Sessions:
         line.ctx.fork(name)
         fork = self._open(name, call.protocol)
         self._names[call.base].insert(0, name)
-        fork.append(call.transcript[fork.truncate(common) :])
+        call.source, call.shared = line, fork.truncate(common)
+        fork.append(call.transcript[call.shared :])
         return fork
 
     def _count(self, call: Call, line: Line, *, retries: bool = False) -> None:
