@@ -14,6 +14,7 @@ from quire.errors import Busy, InvalidValue, NoSuchContext
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.line import Line
+from quire.gateway.proxy import find_reason
 from quire.server.gateway_ledger import Ledger
 from tests.gateway.conftest import Start
 from tests.gateway.raw_upstream import RawRequest, RawResponse, RawUpstream, answer_with, send
@@ -135,6 +136,53 @@ def test_too_long_is_folded_and_sent_once_more(start: Start, provider: StrictPro
     refused = {problem.rule for problem in provider.refused}
     assert len(provider.refused) <= 3, refused  # it learns the size at the first one
     assert provider.refused
+
+
+def budget_after(start: Start, message: str, system: str = "Be brief.") -> tuple[int, int]:
+    """Return the budget of a session after an upstream refused its requests, and the number of requests it got."""
+
+    def answer(_: RawRequest) -> RawResponse:
+        return RawResponse(400, [], [json.dumps({"error": {"message": message}}).encode()])
+
+    with RawUpstream(answer) as upstream:
+        running = start(mode="fold", anthropic=upstream.url)
+        client = Client(running.url, "anthropic", HELLO)
+        client.system = system
+        client.items = [{"role": role, "content": FILLER * 4} for _ in range(20) for role in ("user", "assistant")][:-1]
+        for _ in range(3):
+            assert client.request().status == 400
+        (line,) = running.gateway.sessions._lines.values()
+        return line.ctx.budget, len(upstream.requests)
+
+
+@pytest.mark.parametrize("system", ["Be brief.", FILLER * 200], ids=["short", "too long alone"])
+def test_a_budget_stays_if_the_shorter_request_is_refused_too(start: Start, system: str) -> None:
+    assert budget_after(start, "prompt is too long: 300000 tokens > 200000 maximum", system)[0] == 120_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "input length and `max_tokens` exceed context limit: 3000 + 200000 > 200000, decrease input length",
+        "This model does not support the 1M context window beta.",
+    ],
+)
+def test_an_error_about_something_else_is_passed_on(start: Start, message: str) -> None:
+    assert budget_after(start, message) == (120_000, 3)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "Input is too long for requested model.",
+        "the request exceeds the available context size, try increasing it",
+    ],
+)
+def test_the_words_of_providers_for_a_long_request_are_known(message: str) -> None:
+    assert find_reason(400, json.dumps({"error": {"message": message}}).encode()) == "too_long"
 
 
 def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: StrictProvider) -> None:

@@ -169,6 +169,8 @@ class Gateway:
         if other is not None:
             _log.info("The upstream refused a request (%s); it is sent once more.", reason)
             second = await self._try(request, call, other)
+            if second.response.status < HTTPStatus.BAD_REQUEST:
+                self._rewriter.keep_budget(call)
             if second.error is None:
                 return second
         if is_original:
@@ -413,8 +415,6 @@ _TOO_LONG = (
     b"context_length_exceeded",
     b"maximum context length",
     b"exceeds the context window",
-    b"exceed context limit",
-    b"context window",
     b"input is too long",
     b"exceed_context_size",  # llama.cpp
     b"exceeds the available context size",

@@ -92,6 +92,12 @@ class Rewriter:
         """Return a body of at most 0.8 of what was sent, after the upstream said that it is too long."""
         return self._guard(call, self._shrink)
 
+    def keep_budget(self, call: Call) -> None:
+        """Use the budget of `shrink` for later requests too, after the upstream accepted the body."""
+        if call.shrunk is not None:
+            line, budget = call.shrunk
+            line.ctx.budget = budget
+
     def strip(self, call: Call) -> bytes | None:
         """Return the body without thinking, after the upstream refused a signature. Later requests omit it too."""
         return self._guard(call, self._strip)
@@ -120,7 +126,7 @@ class Rewriter:
 
     def _warn_too_large(self, call: Call, error: IrreducibleFloor) -> None:
         """Log once for a session that its requests cannot fit the budget."""
-        if call.line is not None and not self._sessions.info_of(call.line.name).bypasses:
+        if call.line is not None and call.shrunk is None and not self._sessions.info_of(call.line.name).bypasses:
             frame = self._frame(call).tokens
             _log.warning(
                 "%s: %s tokens of a request cannot be folded (%s are its system prompt and tools), and the budget is"
@@ -247,8 +253,13 @@ class Rewriter:
             return None
         view = call.view or line.ctx.render(preview=True)
         used = view.tokens + self._frame(call).tokens
-        line.ctx.budget = max(_MIN_BUDGET, int(_SHRINK * min(used, line.ctx.budget)))
-        layout = self._render(call, line)
+        before = line.ctx.budget
+        line.ctx.budget = max(_MIN_BUDGET, int(_SHRINK * min(used, before)))
+        call.shrunk = (line, line.ctx.budget)
+        try:
+            layout = self._render(call, line)
+        finally:
+            line.ctx.budget = before
         total = match.common if match.kind == "tentative" else len(call.transcript)
         found = layout.before(total)
         return None if found is None else self._assemble(call, line, found, total)

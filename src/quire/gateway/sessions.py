@@ -64,6 +64,7 @@ class Call:
 
     `source` is the line that a call left for a branch of its own, and `shared` the number of items that both have.
     `view` is what was sent if it is not the original, `reserve` the tokens beside it, and `sent` the items.
+    `shrunk` is a line and its smaller budget, with which a body that was too long was made again.
     `is_bypassed` is set if quire failed, so that the original was sent.
     """
 
@@ -83,6 +84,7 @@ class Call:
     view: View | None = None
     reserve: int = 0
     sent: list[bytes] | None = None
+    shrunk: tuple[Line, int] | None = None
     is_bypassed: bool = False
 
     @property
