@@ -1,5 +1,6 @@
 """No request is lost because of quire: whatever fails, the client gets the upstream's answer or its error."""
 
+import gzip
 import json
 import socket
 import threading
@@ -183,6 +184,17 @@ def test_an_error_about_something_else_is_passed_on(start: Start, message: str) 
 )
 def test_the_words_of_providers_for_a_long_request_are_known(message: str) -> None:
     assert find_reason(400, json.dumps({"error": {"message": message}}).encode()) == "too_long"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "unknown"])
+def test_an_encoded_error_is_read_and_passed_on_as_it_is(start: Start, encoding: str) -> None:
+    error = gzip.compress(b'{"error": {"message": "prompt is too long"}}')
+    answer = RawResponse(400, [("content-encoding", encoding)], [error])
+    with RawUpstream(lambda _: answer) as upstream:
+        client = Client(start(mode="fold", anthropic=upstream.url).url, "anthropic", HELLO)
+        client.items = [{"role": role, "content": FILLER * 4} for _ in range(20) for role in ("user", "assistant")][:-1]
+        assert client.request().body == error
+        assert len(upstream.requests) == (2 if encoding == "gzip" else 1)
 
 
 def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: StrictProvider) -> None:

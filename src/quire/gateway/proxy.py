@@ -18,6 +18,7 @@ import msgspec
 
 import quire
 from quire.gateway.figures import FigureKeeper
+from quire.gateway.replies import UndecodableBody, decode_body
 from quire.gateway.rewriting import Rewriter
 from quire.gateway.routing import NO_TOKEN, Route, UpstreamName, find_route, split_token
 from quire.gateway.sessions import Call, Reply, SessionInfo, Sessions
@@ -28,6 +29,7 @@ from quire.server.gateway_ledger import SESSIONS, Mode
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Reason = Literal["too_long", "signature"]
 _MAX_REPLY = 32 << 20
 _THREADS = 4
 _REWRITE_SECONDS = 20.0
@@ -153,7 +155,7 @@ class Gateway:
     async def _try(self, request: "Outgoing", call: Call, body: bytes | None) -> "_Answer":
         """Send a request, and read the error if the upstream refuses it."""
         response = await self._send(request, call, body)
-        is_refused = response.status in _STATUSES and _is_plain(response)
+        is_refused = response.status in _STATUSES and not _is_stream(response)
         return _Answer(response, await response.read() if is_refused else None)
 
     async def _try_again(self, request: "Outgoing", call: Call, first: "_Answer", *, is_original: bool) -> "_Answer":
@@ -161,7 +163,7 @@ class Gateway:
 
         Return the answer to pass on: for an original that was refused, the first one.
         """
-        reason = find_reason(first.response.status, first.error or b"")
+        reason = first.find_reason()
         again = {"too_long": self._rewriter.shrink, "signature": self._rewriter.strip}.get(reason or "")
         if again is None:
             return first
@@ -331,15 +333,22 @@ class _Answer(NamedTuple):
     response: UpstreamResponse
     error: bytes | None
 
+    def find_reason(self) -> Reason | None:
+        """Return why the upstream refused the request, if the request may be sent in another form."""
+        if self.error is None:
+            return None
+        with suppress(UndecodableBody):
+            error = decode_body(self.error, self.response.header(b"content-encoding"), _MAX_ERROR)
+            return find_reason(self.response.status, error)
+        return None
+
 
 async def _iterate(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _is_plain(response: UpstreamResponse) -> bool:
-    """Return whether a response is neither encoded nor a stream, so that it can be read before it is passed on."""
-    is_stream = response.header(b"content-type").startswith("text/event-stream")
-    return not is_stream and response.header(b"content-encoding") in ("", "identity")
+def _is_stream(response: UpstreamResponse) -> bool:
+    return response.header(b"content-type").lower().startswith("text/event-stream")
 
 
 async def _until_gone(work: Any, receive: Receive | None) -> None:
@@ -427,14 +436,14 @@ _SIGNATURES = (
     b"encrypted content could not be verified",
 )
 _STATUSES = (400, 413)
-_MAX_ERROR = 1 << 16
+_MAX_ERROR = 1 << 20
 
 
-def find_reason(status: int, body: bytes) -> Literal["too_long", "signature"] | None:
+def find_reason(status: int, body: bytes) -> Reason | None:
     """Return why the mode `fold` sends a request once more in another form; None if its error is passed on."""
     if status not in _STATUSES:
         return None
-    text = body[:_MAX_ERROR].lower()
+    text = body.lower()
     if any(phrase in text for phrase in _SIGNATURES):
         return "signature"
     if any(phrase in text for phrase in _TOO_LONG):
