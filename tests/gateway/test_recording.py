@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire.errors import Conflict
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.identity import Item, Role, hash_item
 from quire.gateway.line import Line
@@ -274,6 +275,65 @@ def test_a_restarted_gateway_continues_the_line(start: Start, recorded: Recorded
     second.gateway.sessions.drain()
     client.say("Three")
     assert recorded(first) == {MAIN: ["u:One", "a:re One", "u:Two", "a:re Two", "u:Three", "a:re Three"]}
+
+
+@pytest.mark.parametrize("mode", ["observe", "fold"])
+def test_a_deleted_context_is_recorded_again(start: Start, recorded: Recorded, store: str, mode: str) -> None:
+    running = start(mode=mode)
+    client = Client(running.url, "anthropic", CLAUDE)
+    client.say("One")
+    client.say("Two")
+    running.gateway.sessions.drain()
+    with quire.Library(store) as library:
+        library.delete(f"gateway/{MAIN}")
+    client.say("Three")
+    assert "x-quire" not in dict(client.received[-1].headers)
+    client.say("Four")
+    assert recorded(running) == {
+        MAIN: ["u:One", "a:re One", "u:Two", "a:re Two", "u:Three", "a:re Three", "u:Four", "a:re Four"]
+    }
+
+
+def test_a_context_that_is_deleted_before_the_reply_arrives_is_recorded_again(
+    start: Start, provider: StrictProvider, recorded: Recorded, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "anthropic", CLAUDE)
+    client.say("One")
+
+    def delete(body: Body) -> Reply:
+        running.gateway.sessions.drain()
+        with quire.Library(store) as library:
+            library.delete(f"gateway/{MAIN}")
+        return echo(body)
+
+    provider.script = delete
+    client.say("Two")
+    assert recorded(running) == {}
+    provider.script = echo
+    client.say("Three")
+    assert recorded(running)[MAIN] == ["u:One", "a:re One", "u:Two", "a:re Two", "u:Three", "a:re Three"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_two_gateways_that_change_a_line_in_turn_both_record_it(
+    start: Start, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start(mode="fold")
+    client = Client(running.url, "anthropic", CLAUDE)
+    client.say("One")
+    running.gateway.sessions.drain()
+    append, conflicts = Line.append, iter(range(3))
+
+    def late(line: Line, *given: Any) -> None:
+        if next(conflicts, None) is not None:
+            raise Conflict("Another writer was first.")
+        append(line, *given)
+
+    monkeypatch.setattr(Line, "append", late)
+    client.say("Two")
+    assert "x-quire" not in dict(client.received[-1].headers)
+    assert recorded(running) == {MAIN: ["u:One", "a:re One", "u:Two", "a:re Two"]}
 
 
 def test_a_session_never_crosses_tokens(start: Start, recorded: Recorded) -> None:

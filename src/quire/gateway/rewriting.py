@@ -158,7 +158,7 @@ class Rewriter:
         common = len(call.transcript) if match.kind == "retry" else match.common
         found = layout.before(common)
         if found is None and not call.counts and match.kind == "tentative":  # it leaves the line where it is folded
-            match = self._sessions.apply(call, match._replace(kind="branch"))
+            match = self._sessions.branch(call)
             if match.line is not None:
                 return self._assemble(call, match.line, self._render(call, match.line), len(call.transcript))
         return None if found is None else self._assemble(call, line, found, common)

@@ -13,11 +13,11 @@ from functools import cached_property
 from os import urandom
 from threading import RLock
 from time import time
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from quire.errors import Conflict, QuireError
+from quire.errors import Conflict, NoSuchContext, QuireError
 from quire.gateway.identity import ANONYMOUS, Item, ItemReader, Relation, compare, count_prompts, find_session
 from quire.gateway.line import Line
 from quire.gateway.replies import UndecodableBody, decode_body, read_reply
@@ -37,6 +37,8 @@ _JOB_BYTES = 4_096
 _MAX_DECODED = 256 << 20
 _START_BYTES = 200
 _OK = 200
+_TRIES = 5
+T = TypeVar("T")
 _log = logging.getLogger("quire.gateway")
 
 
@@ -216,11 +218,13 @@ class Sessions:
                 info.errors += 1
                 return
             view = None if call.is_bypassed else call.view
+            views = [view]  # after a conflict, it is not the view of the current state
             try:
-                line.add_reply(response, len(call.transcript), view)
-            except Conflict:
-                line.load()
-                line.add_reply(response, len(call.transcript))
+                self._retry(
+                    call, lambda: line.add_reply(response, len(call.transcript), views.pop() if views else None)
+                )
+            except NoSuchContext:
+                return  # the next request records the conversation again
             if view is not None and call.spans is not None:  # learn how many tokens the model bills for the view
                 with suppress(QuireError):
                     line.ctx.report_usage(response, call.spans.model or None, tools=call.reserve, view=view)
@@ -254,14 +258,39 @@ class Sessions:
         return bool(call.transcript)
 
     def settle(self, call: Call) -> Match:
-        """Find the line of a call and make it equal to the transcript. Another process may have changed it."""
-        match = self.find(call)
-        try:
-            return self.apply(call, match)
-        except Conflict:
-            if match.line is not None:
-                match.line.load()
-            return self.apply(call, self.find(call))
+        """Find the line of a call and make it equal to the transcript."""
+        return self._retry(call, lambda: self._apply(call, self.find(call)))
+
+    def branch(self, call: Call) -> Match:
+        """Do the same, but begin a branch for a transcript that leaves its line and is not continued yet."""
+
+        def work() -> Match:
+            match = self.find(call)
+            return self._apply(call, match._replace(kind="branch") if match.kind == "tentative" else match)
+
+        return self._retry(call, work)
+
+    def _retry(self, call: Call, work: Callable[[], T]) -> T:
+        """Do work on the lines of a call, again if another process has changed or deleted one of them."""
+        for _ in range(_TRIES - 1):
+            try:
+                return work()
+            except (Conflict, NoSuchContext):
+                self._reload(call)
+        return work()
+
+    def _reload(self, call: Call) -> None:
+        """Read the open lines of a session again. Forget those whose context was deleted."""
+        names = self._names.get(call.base, [])
+        with self._lock:
+            found = [(name, self._lines[name]) for name in names if name in self._lines]
+        for name, line in found:
+            try:
+                line.load()
+            except NoSuchContext:
+                names.remove(name)
+                with self._lock:
+                    self._lines.pop(name, None)
 
     def find(self, call: Call) -> Match:
         """Return the line that a call belongs to. Nothing is changed."""
@@ -287,7 +316,7 @@ class Sessions:
             return Match("new", None)
         return Match("epoch", main)
 
-    def apply(self, call: Call, match: Match) -> Match:
+    def _apply(self, call: Call, match: Match) -> Match:
         """Make the line of a call equal to its transcript."""
         items, line = call.transcript, match.line
         if match.kind == "side":
