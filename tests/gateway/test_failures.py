@@ -286,7 +286,8 @@ def test_a_stream_that_is_cut_is_passed_on_as_cut(start: Start, provider: Strict
         assert b"content_block_start" in got.body
 
 
-def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start) -> None:
+@pytest.mark.parametrize("max_body", [64 << 20, 100_000, 1_000], ids=["read", "one chunk", "many chunks"])
+def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start, max_body: int) -> None:
     ended = threading.Event()
 
     def endless() -> Iterator[bytes]:
@@ -301,9 +302,9 @@ def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start) 
         return RawResponse(200, [("content-type", "text/event-stream")], endless())
 
     with RawUpstream(answer) as upstream:
-        running = start(openai=upstream.url)
+        running = start(openai=upstream.url, max_body=max_body)
         with socket.create_connection((running.host, running.port)) as connection:
-            body = json.dumps({"messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+            body = json.dumps({"messages": [{"role": "user", "content": "x" * 100_000}], "stream": True}).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
             assert connection.recv(1_000).startswith(b"HTTP/1.1 200")

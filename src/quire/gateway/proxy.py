@@ -121,7 +121,8 @@ class Gateway:
         if self._mark in passed:
             await _refuse(_LOOP, send)
             return
-        body = await self._read_body(receive) if _has_body(headers) else b""
+        is_read = asyncio.Event()
+        body = await self._read_body(receive, is_read) if _has_body(headers) else b""
         upstream = self.upstreams[route.upstream]
         request = Outgoing(
             upstream,
@@ -134,7 +135,9 @@ class Gateway:
         if passed:
             self._warn_second_gateway()
         work = self._exchange(request, call, _add_header(send, b"second") if passed else send)
-        await _until_gone(work, receive if isinstance(body, bytes) else None)
+        if isinstance(body, bytes):
+            is_read.set()
+        await _until_gone(work, receive, is_read)
 
     def _warn_second_gateway(self) -> None:
         """Log once that another gateway sends its requests to this one."""
@@ -224,8 +227,8 @@ class Gateway:
             return Refusal(HTTPStatus.UPGRADE_REQUIRED, "no_websocket", "Send a POST; there is no WebSocket here.")
         return find_route(scope["method"], namespace, rest, dict(headers), list(self.upstreams))
 
-    async def _read_body(self, receive: Receive) -> bytes | AsyncIterator[bytes]:
-        """Return the body. A body that is too large to be read is returned as an iterator."""
+    async def _read_body(self, receive: Receive, is_read: asyncio.Event) -> bytes | AsyncIterator[bytes]:
+        """Return the body. A body that is too large is returned as an iterator, which sets `is_read` at its end."""
         chunks: list[bytes] = []
         size, more = 0, True
         while more and size <= self.options.max_body:
@@ -236,9 +239,8 @@ class Gateway:
             size += len(chunks[-1])
             more = message.get("more_body", False)
         body = b"".join(chunks)
-        if more:
-            return _continue_body(body, receive)
-        return body if size <= self.options.max_body else _iterate(body)
+        is_large = size > self.options.max_body
+        return _continue_body(body, receive, is_read, more=more) if is_large else body
 
     async def _relay(
         self, response: UpstreamResponse, call: Call | None, send: Send, body: bytes | None = None
@@ -351,12 +353,9 @@ def _is_stream(response: UpstreamResponse) -> bool:
     return response.header(b"content-type").lower().startswith("text/event-stream")
 
 
-async def _until_gone(work: Any, receive: Receive | None) -> None:
-    """Await `work`. If the client disconnects, cancel it, so that the upstream stops too."""
-    if receive is None:  # the body is read while the work is done
-        await work
-        return
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(receive))
+async def _until_gone(work: Any, receive: Receive, is_read: asyncio.Event) -> None:
+    """Await `work`, which reads the body itself until `is_read`. If the client disconnects, cancel it."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_wait_until_gone(receive, is_read))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -367,7 +366,8 @@ async def _until_gone(work: Any, receive: Receive | None) -> None:
             await task
 
 
-async def _wait_until_gone(receive: Receive) -> None:
+async def _wait_until_gone(receive: Receive, is_read: asyncio.Event) -> None:
+    await is_read.wait()
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -376,15 +376,15 @@ class _ClientGone(Exception):
     """The client went away before its request was complete."""
 
 
-async def _continue_body(start: bytes, receive: Receive) -> AsyncIterator[bytes]:
+async def _continue_body(start: bytes, receive: Receive, is_read: asyncio.Event, *, more: bool) -> AsyncIterator[bytes]:
     yield start
-    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _ClientGone
         yield message.get("body", b"")
         more = message.get("more_body", False)
+    is_read.set()
 
 
 def _to_call(route: Route, headers: Headers, body: bytes | AsyncIterator[bytes]) -> Call | None:
