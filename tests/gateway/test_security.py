@@ -3,8 +3,11 @@
 import gzip
 import json
 import logging
+import re
 import socket
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,22 @@ def test_an_upstream_is_a_plain_url(url: str) -> None:
     with pytest.raises(InvalidValue, match="openai") as caught:
         quire.gateway.create_app("memory:", openai=url)
     assert "pw" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        *(("max_body", value, "a whole number from 0") for value in ("x", None, -1, 1.5, True)),
+        *(("connect_timeout", value, "a number of seconds above 0") for value in ("x", None, 0, -1, nan, True)),
+        *(("hosts", value, "a list of names") for value in ("abc", [5], None, [""], 7)),
+        ("redact", 5, "a function of one text"),
+        ("summariser", 5, "a function of a text and a number"),
+        ("mode", None, "observe or fold"),
+    ],
+)
+def test_the_error_for_a_setting_says_what_is_accepted(name: Any, value: Any, needed: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^{name}=? is {re.escape(repr(value))}; {needed}"):
+        quire.gateway.create_app("memory:", openai="http://127.0.0.1:9", **{name: value})
 
 
 def test_a_token_in_the_path_is_required_and_never_sent_on(start: Start, provider: StrictProvider) -> None:

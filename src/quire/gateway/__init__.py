@@ -9,11 +9,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from quire.errors import InvalidOperation, NotInstalled, check_names
+from quire.core.redaction import Redaction
+from quire.errors import InvalidOperation, InvalidValue, NotInstalled, check_names, short_repr
 from quire.library import Library
 from quire.server.access import bind, check_host, is_loopback, load_token
 from quire.server.gateway_ledger import check_mode
 from quire.storage.urls import StoreLocation
+from quire.system.rules import check_whole_number
 from quire.view.options import CompressionConfig, Summariser, check_budget, check_config
 
 if TYPE_CHECKING:
@@ -101,10 +103,11 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "Gateway":
             "A gateway needs the URL of an upstream: anthropic or openai, such as --anthropic https://api.anthropic.com."
         )
     host = check_host(settings.get("host", "127.0.0.1"))
+    _check_limits(settings)
     limits = {name: settings[name] for name in ("mode", "max_body", "connect_timeout") if name in settings}
     options = Options(
         host=host,
-        hosts=tuple(settings.get("hosts", ())),
+        hosts=_check_hosts(settings.get("hosts", ())),
         token=_token_of(settings, host),
         budget=check_budget(settings.get("budget", 120_000)),
         **limits,
@@ -114,6 +117,27 @@ def _build(where: StoreLocation, settings: dict[str, Any]) -> "Gateway":
     library = Library(where, redact=settings.get("redact"))
     sessions = Sessions(library, mode=options.mode, budget=options.budget, compression=compression)
     return Gateway(addresses, sessions, options)  # type: ignore[arg-type]
+
+
+def _check_limits(settings: dict[str, Any]) -> None:
+    """Raise `InvalidValue` if a limit, or `redact`, has an unusable value."""
+    if "max_body" in settings:
+        check_whole_number(settings["max_body"], "max_body")
+    seconds = settings.get("connect_timeout", 1)
+    if type(seconds) not in (int, float) or not seconds > 0:
+        raise InvalidValue(
+            f"is {short_repr(seconds)}; a number of seconds above 0 is needed.", argument="connect_timeout"
+        )
+    if settings.get("redact") is not None:
+        Redaction(settings["redact"])
+
+
+def _check_hosts(hosts: object) -> tuple[str, ...]:
+    if isinstance(hosts, list | tuple | set | frozenset) and all(isinstance(host, str) and host for host in hosts):
+        return tuple(hosts)
+    raise InvalidValue(
+        f"is {short_repr(hosts)}; a list of names is needed, such as ['quire.example'].", argument="hosts"
+    )
 
 
 def _token_of(settings: dict[str, Any], host: str) -> str | None:
