@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any, cast
 
 import pytest
@@ -361,6 +362,32 @@ def test_an_idle_connection_that_the_upstream_closed_is_replaced(start: Start) -
         running = start(openai=upstream.url)
         for _ in range(3):
             assert send(running.url, "POST", "/v1/chat/completions", [], b"{}").body == b"ok"
+
+
+@pytest.mark.parametrize("kept", [0, 1], ids=["new connection", "connection used before"])
+def test_an_upstream_that_closes_without_an_answer_is_named_in_the_error(start: Start, kept: int) -> None:
+    heads: list[bytes] = []
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            for _ in range(kept + 1):
+                heads.append(b"".join(iter(self.rfile.readline, b"\r\n")))
+                self.rfile.read(2)
+                if len(heads) <= kept:
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                else:
+                    return
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        running = start(openai=f"http://127.0.0.1:{server.server_address[1]}")
+        for _ in range(kept):
+            assert send(running.url, "POST", "/v1/chat/completions", [], b"{}").body == b"ok"
+        got = send(running.url, "POST", "/v1/chat/completions", [], b"{}")
+        server.shutdown()
+    assert got.status == 502
+    assert json.loads(got.body)["error"]["message"] == "The upstream closed the connection without an answer."
+    assert len(heads) == 1 + 2 * kept  # over a connection that was used before, it is sent once more
 
 
 def test_a_store_that_disappears_does_not_stop_the_gateway(start: Start, provider: StrictProvider, store: str) -> None:

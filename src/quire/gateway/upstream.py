@@ -1,7 +1,7 @@
 """A lean HTTP client for one upstream: connections that stay open, bytes in and bytes out.
 
-Nothing is interpreted: no redirects, no cookies, no decoding, no retries. The exception is an idle connection that the
-upstream closed: the request is sent once more over a new connection.
+Nothing is interpreted: no redirects, no cookies, no decoding, no retries. The exception is a connection that was used
+before and that the upstream closes without an answer: the request is sent once more over a new connection.
 """
 
 import asyncio
@@ -105,6 +105,8 @@ class Connection:
                 return event  # type: ignore[return-value]
             data = await self.reader.read(_READ)
             self.received = self.received or bool(data)
+            if not self.received:
+                raise UpstreamError("The upstream closed the connection without an answer.")
             self.http.receive_data(data)
 
     def close(self) -> None:
