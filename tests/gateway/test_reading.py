@@ -1,5 +1,6 @@
 """Reading of requests and replies: known items are not decoded again, and a stream gives the same reply as a body."""
 
+import gzip
 import json
 from collections.abc import Mapping
 from random import Random
@@ -11,7 +12,7 @@ import quire
 from quire.gateway import identity
 from quire.gateway.identity import ItemReader
 from quire.gateway.line import Line
-from quire.gateway.replies import read_reply
+from quire.gateway.replies import UndecodableBody, decode_body, read_reply
 from quire.gateway.spans import replace_array, split_request
 
 
@@ -138,3 +139,29 @@ def test_an_empty_call_in_a_stream_is_no_call(empty: dict[str, Any]) -> None:
 def test_the_spacing_of_arguments_does_not_change_the_hash_of_a_call_in_the_old_form() -> None:
     one, two = ({"role": "assistant", "function_call": {"name": "f", "arguments": a}} for a in ('{"a": 1}', '{"a":1}'))
     assert identity.hash_item(one) == identity.hash_item(two)
+
+
+EVENTS: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {"role": "assistant"}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hello"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_stop"},
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("kind", ["text/event-stream", "Text/Event-Stream; charset=utf-8"])
+def test_all_forms_of_an_event_stream_are_read(end: str, mark: str, kind: str) -> None:
+    stream = mark + "".join(f"event: {event['type']}{end}data: {json.dumps(event)}{end}{end}" for event in EVENTS)
+    expected = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
+    assert read_reply(stream.encode(), kind, "anthropic") == expected
+
+
+def test_a_gzip_body_may_have_several_members() -> None:
+    data = gzip.compress(b'{"a"') + gzip.compress(b": 1}")
+    assert decode_body(data, "gzip", 100) == b'{"a": 1}'
+    assert decode_body(data + bytes(20), "gzip", 8) == b'{"a": 1}'
+    for damaged, limit in ((data, 7), (data[:-3], 100), (data + b"more", 100)):
+        with pytest.raises(UndecodableBody):
+            decode_body(damaged, "gzip", limit)

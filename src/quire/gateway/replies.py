@@ -1,7 +1,10 @@
 """Replies of providers, plain or as events of a stream, and their encodings: read into the form of a plain response."""
 
+import codecs
 import zlib
 from collections.abc import Callable, Iterator
+from gzip import GzipFile
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ def read_reply(body: bytes, content_type: str, protocol: Protocol, *, complete: 
     An incomplete stream has the whole response if it has the event that ends the response.
     """
     try:
-        if "text/event-stream" not in content_type:
+        if "text/event-stream" not in content_type.lower():
             if not complete:
                 return None
             value = msgspec.json.decode(body)
@@ -32,7 +35,8 @@ def read_reply(body: bytes, content_type: str, protocol: Protocol, *, complete: 
 
 def _read_events(body: bytes, *, complete: bool) -> Iterator[Values]:
     """Yield the data of the events of a stream. The last event of an incomplete stream may be cut: leave it out."""
-    blocks = body.replace(b"\r\n", b"\n").split(b"\n\n")
+    body = body.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    blocks = body.split(b"\n\n")
     for block in blocks if complete else blocks[:-1]:
         lines = [line[5:].lstrip() for line in block.split(b"\n") if line.startswith(b"data:")]
         data = b"\n".join(lines)
@@ -128,7 +132,7 @@ def _join_responses(events: list[Values]) -> Values | None:
     return None
 
 
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_CHUNK = 1 << 16
 
 
 class UndecodableBody(Exception):
@@ -160,7 +164,7 @@ def _too_large(limit: int) -> UndecodableBody:
     return UndecodableBody(f"The decoded body exceeds {limit:,} bytes.")
 
 
-def _decode_zlib(data: bytes, limit: int, bits: int = _GZIP_OR_ZLIB) -> bytes:
+def _decode_zlib(data: bytes, limit: int, bits: int = zlib.MAX_WBITS) -> bytes:
     decoder = zlib.decompressobj(bits)
     found = decoder.decompress(data, limit)
     if decoder.unconsumed_tail:
@@ -168,6 +172,19 @@ def _decode_zlib(data: bytes, limit: int, bits: int = _GZIP_OR_ZLIB) -> bytes:
     if not decoder.eof:
         raise UndecodableBody("The body is incomplete.")
     return found
+
+
+def _decode_gzip(data: bytes, limit: int) -> bytes:
+    return _read_all(GzipFile(fileobj=BytesIO(data)), limit)
+
+
+def _read_all(reader: Any, limit: int) -> bytes:
+    found = bytearray()
+    while chunk := reader.read(_CHUNK):
+        found += chunk
+        if len(found) > limit:
+            raise _too_large(limit)
+    return bytes(found)
 
 
 def _decode_deflate(data: bytes, limit: int) -> bytes:
@@ -190,17 +207,12 @@ def _decode_brotli(data: bytes, limit: int) -> bytes:
 def _decode_zstd(data: bytes, limit: int) -> bytes:
     import zstandard  # late: an optional package
 
-    found, reader = bytearray(), zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data)
-    while chunk := reader.read(1 << 16):
-        found += chunk
-        if len(found) > limit:
-            raise _too_large(limit)
-    return bytes(found)
+    return _read_all(zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data), limit)
 
 
 _DECODERS: dict[str, Callable[[bytes, int], Any]] = {
-    "gzip": _decode_zlib,
-    "x-gzip": _decode_zlib,
+    "gzip": _decode_gzip,
+    "x-gzip": _decode_gzip,
     "deflate": _decode_deflate,
     "br": _decode_brotli,
     "zstd": _decode_zstd,
