@@ -13,6 +13,7 @@ import pytest
 
 import quire
 from quire.errors import Busy, InvalidValue, NoSuchContext
+from quire.gateway import gateway_server
 from quire.gateway.figures import FigureKeeper
 from quire.gateway.gateway_server import RunningGateway
 from quire.gateway.line import Line
@@ -310,6 +311,29 @@ def test_a_client_that_goes_away_ends_the_request_to_the_upstream(start: Start, 
             connection.sendall(head.encode() + body)
             assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
         assert ended.wait(10)
+
+
+def test_a_gateway_that_stops_cuts_off_a_stream_without_a_traceback(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gateway_server, "_GRACE_SECONDS", 1)
+    stopped = threading.Event()
+
+    def waiting() -> Iterator[bytes]:
+        yield b"data: {}\n\n"
+        stopped.wait(20)
+
+    with RawUpstream(lambda _: RawResponse(200, [("content-type", "text/event-stream")], waiting())) as upstream:
+        running = start(openai=upstream.url)
+        with socket.create_connection((running.host, running.port)) as connection:
+            connection.sendall(b"GET /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1_000).startswith(b"HTTP/1.1 200")
+            running.stop()
+            while connection.recv(1_000):
+                pass
+        stopped.set()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    assert "Cancel 1 running task(s)" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["observe", "fold"])

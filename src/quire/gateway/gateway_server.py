@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
@@ -73,6 +74,7 @@ class _Server(UvicornServer):
 
 
 def _is_own_message(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's messages about responses that the upstream cut off and about WebSockets."""
-    text = str(record.msg)
-    return not text.startswith(("ASGI callable returned without", "Unsupported upgrade", "No supported WebSocket"))
+    """Return False for uvicorn's messages about WebSockets, and about responses that the upstream or a stop cut off."""
+    is_stopped = record.exc_info is not None and isinstance(record.exc_info[1], CancelledError)
+    hidden = ("ASGI callable returned without", "Unsupported upgrade", "No supported WebSocket")
+    return not is_stopped and not str(record.msg).startswith(hidden)
