@@ -414,6 +414,23 @@ def test_an_upstream_that_closes_without_an_answer_is_named_in_the_error(start: 
     assert len(heads) == 1 + 2 * kept  # over a connection that was used before, it is sent once more
 
 
+@pytest.mark.parametrize("max_body", [64 << 20, 1_000], ids=["read", "passed on as it arrives"])
+def test_an_upstream_may_refuse_a_body_before_it_has_read_it(start: Start, max_body: int) -> None:
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            list(iter(self.rfile.readline, b"\r\n"))
+            self.wfile.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\n{}")
+            time.sleep(0.3)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        running = start(openai=f"http://127.0.0.1:{server.server_address[1]}", max_body=max_body)
+        body = json.dumps({"messages": [{"role": "user", "content": "x" * 8_000_000}]}).encode()
+        for _ in range(3):
+            assert send(running.url, "POST", "/v1/chat/completions", [], body).status == 413
+        server.shutdown()
+
+
 def test_a_store_that_disappears_does_not_stop_the_gateway(start: Start, provider: StrictProvider, store: str) -> None:
     running = start(mode="fold")
     client = Client(running.url, "chat", HELLO)

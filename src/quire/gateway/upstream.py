@@ -9,7 +9,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -95,7 +95,9 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """Whether the connection can take another request."""
-        return not (self.writer.is_closing() or self.reader.at_eof())
+        if self.writer.is_closing() or self.reader.at_eof():
+            return False
+        return self.writer.transport.get_write_buffer_size() == 0  # an early answer ends before the request
 
     async def next_event(self) -> h11.Event | type[h11.PAUSED]:
         """Return the next event of the response."""
@@ -231,22 +233,18 @@ class Upstream:
             if body:
                 writer.write(body)
                 http.send(h11.Data(data=body))
-        else:
-            if not any(name == b"content-length" for name, _ in headers):
-                sent.append((b"transfer-encoding", b"chunked"))
-            writer.write(http.send(h11.Request(method=method, target=target, headers=sent)) or b"")
-            async for chunk in body:
-                writer.write(http.send(h11.Data(data=chunk)) or b"")
-                await writer.drain()
-        writer.write(http.send(h11.EndOfMessage()) or b"")
-        with suppress(ConnectionError):  # it may have answered before it closed
-            await writer.drain()
-        while True:
-            event = await connection.next_event()
-            if isinstance(event, h11.Response):
-                return event
-            if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-                raise UpstreamError("The upstream closed the connection without an answer.")
+            writer.write(http.send(h11.EndOfMessage()) or b"")
+            return await _read_head(connection)
+        if not any(name == b"content-length" for name, _ in headers):
+            sent.append((b"transfer-encoding", b"chunked"))
+        writer.write(http.send(h11.Request(method=method, target=target, headers=sent)) or b"")
+        head = asyncio.ensure_future(_read_head(connection))
+        head.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may not be awaited
+        try:
+            await _send_chunks(connection, body, head)
+            return await head
+        finally:
+            head.cancel()
 
     async def _connect(self) -> Connection:
         address = self.address
@@ -286,6 +284,33 @@ class Upstream:
         """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
+
+
+async def _read_head(connection: Connection) -> h11.Response:
+    while True:
+        event = await connection.next_event()
+        if isinstance(event, h11.Response):
+            return event
+        if isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+            raise UpstreamError("The upstream closed the connection without an answer.")
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):  # the upstream may have answered before it closed
+        await writer.drain()
+
+
+async def _send_chunks(connection: Connection, body: AsyncIterator[bytes], head: asyncio.Future[Any]) -> None:
+    """Send a body as it arrives. If the upstream answers early, read the rest and do not send it."""
+    http, writer = connection.http, connection.writer
+    async for chunk in body:
+        if not head.done():
+            writer.write(http.send(h11.Data(data=chunk)) or b"")
+            sent: asyncio.Future[Any] = asyncio.ensure_future(_drain(writer))
+            await asyncio.wait({sent, head}, return_when=asyncio.FIRST_COMPLETED)
+            sent.cancel()
+    if not head.done():
+        writer.write(http.send(h11.EndOfMessage()) or b"")
 
 
 def without_hop_by_hop(headers: Headers, *more: bytes) -> list[tuple[bytes, bytes]]:
