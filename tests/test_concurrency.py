@@ -17,6 +17,7 @@ from quire import (
     DetailPage,
     EstimateCounter,
     FileStorage,
+    InvalidValue,
     MemoryStorage,
     NoSuchContext,
     NoSuchPage,
@@ -148,6 +149,22 @@ def test_the_second_writer_meets_conflict_refreshes_and_retries(opener: Opener) 
     whole(second, ["one", "two"])
     for storage in storages:
         storage.close()
+
+
+def test_an_error_of_a_call_that_read_newer_records_is_a_conflict(opener: Opener) -> None:
+    one = quire.open(opener(), "shared")
+    for text in ("one", "two", "three"):
+        one.user(text)
+    two = quire.open(opener(), "shared")
+    one.conversation.delete(2)
+    one.user("four")
+    newest = [message.index for message in two.messages()][-1]
+    with pytest.raises(Conflict, match=r"Call refresh\(\) and retry"):
+        two.conversation.delete(newest)
+    two.refresh()
+    assert [message.text for message in two.messages()] == ["one", "two", "four"]
+    with pytest.raises(InvalidValue):
+        two.conversation.delete(9)
 
 
 def test_handles_on_different_contexts_never_conflict(opener: Opener) -> None:

@@ -40,6 +40,7 @@ from quire.errors import (
     Hint,
     InvalidOperation,
     InvalidValue,
+    NoSuchPage,
     OutcomeUnknown,
     QuireError,
     StorageClosed,
@@ -155,11 +156,17 @@ class Engine:
     ) -> T:
         """Call `planner` with an empty plan, commit the plan as one journal entry, and return the planner's result.
 
-        Several steps in one planner are one all-or-nothing commit.
+        Several steps in one planner are one all-or-nothing commit. If another writer has changed the context, records
+        are read that the state does not know; an error of the planner is then a `Conflict`.
         """
         with self.lock, self.clean_errors() if self.redaction is not None else _NOTHING:
             plan = self.begin(actor)
-            result = planner(plan, *args, **kwargs)
+            try:
+                result = planner(plan, *args, **kwargs)
+            except (InvalidOperation, NoSuchPage) as error:
+                if outdated := plan.state.outdated_error():
+                    raise outdated from error
+                raise
             self.commit(plan, operation)
             return result
 
