@@ -43,7 +43,7 @@ def test_an_upstream_is_a_plain_url(url: str) -> None:
         *(("hosts", value, "a list of names") for value in ("abc", [5], None, [""], 7)),
         ("redact", 5, "a function of one text"),
         ("summariser", 5, "a function of a text and a number"),
-        ("mode", None, "observe or fold"),
+        ("mode", None, "one of observe, fold"),
     ],
 )
 def test_the_error_for_a_setting_says_what_is_accepted(name: Any, value: Any, needed: str) -> None:

@@ -35,8 +35,7 @@ _FOREIGN: Final = "it belongs to another context"
 _MARKED: Final = 0x5EA1ED
 """Is mixed into the checksum of a record with a mark, to distinguish it from a record without one."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
-_COLD: Final = Lifecycle.COLD_ARCHIVED
-"""A constant, because reading a member from its enum takes several times as long as comparing it."""
+_COLD: Final = Lifecycle.COLD_ARCHIVED  # reading a member from its enum takes several times as long as comparing it
 
 T = TypeVar("T")
 V = TypeVar("V", covariant=True)

@@ -45,7 +45,7 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
     With `create=False`, raise `StorageFailure` if the store does not exist.
     """
     check_durability(durability)
-    where = str.__str__(where) if isinstance(where, str) else where
+    where = _plain_text(where)
     scheme = _scheme(where)
     if scheme == "s3":
         from quire.storage.s3 import S3Storage
@@ -86,9 +86,10 @@ def existing_storage(where: StoreLocation) -> tuple[Storage, bool]:
 
 def is_new_path(where: object) -> bool:
     """Return whether a store at this path or URL would be a new file or folder."""
-    if not isinstance(where, str | os.PathLike) or _scheme(where) not in ("", *_WITH_PATH):
+    if not isinstance(where, str | os.PathLike):
         return False
-    return not _parse(where)[1].exists()
+    where = _plain_text(where)
+    return _scheme(where) in ("", *_WITH_PATH) and not _parse(where)[1].exists()
 
 
 def is_memory(where: object) -> bool:
@@ -125,6 +126,11 @@ def mask_address(where: object) -> str:
     except InvalidValue:
         pass
     return mask_secrets(text)
+
+
+def _plain_text(where: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """Return an object of a subclass of `str` as plain text."""
+    return str.__str__(where) if isinstance(where, str) else where
 
 
 def _scheme(where: object) -> str:

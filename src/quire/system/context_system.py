@@ -24,10 +24,11 @@ from quire.storage.overlay import OverlayStorage
 from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
 from quire.system.check import Problem, check, check_whole
+from quire.system.checkpoints import checkpoint, checkpoints
 from quire.system.journal import Entry, export, history
 from quire.system.rules import check_bool, check_whole_number
 from quire.system.tree import find_folder, list_children, to_page, to_segment, to_text
-from quire.system.undo import checkpoint, checkpoints, messages_at, rollback, undo
+from quire.system.undo import messages_at, rollback, undo
 
 if TYPE_CHECKING:
     from typing import Unpack

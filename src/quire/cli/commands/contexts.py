@@ -25,7 +25,7 @@ from quire.formats import SESSION_FORMATS, format_session
 from quire.maintenance.person_copy import format_context
 from quire.model.text import check_text
 from quire.storage.urls import mask_address
-from quire.system.undo import parse_point
+from quire.system.checkpoints import parse_point
 from quire.view.options import check_budget
 
 _USAGE_COLUMNS = ("pages", "tokens", "bytes")

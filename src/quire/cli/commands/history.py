@@ -10,8 +10,8 @@ from quire.cli.command import CONTEXT, argument, command, open_context
 from quire.cli.terminal import Output, Values, count_of, pick
 from quire.errors import InvalidValue, NoSuchPage, short_repr
 from quire.model.pages import STATES, DetailPage, Mark, Page, PageIndex
+from quire.system.checkpoints import parse_point
 from quire.system.rules import check_whole_number
-from quire.system.undo import parse_point
 
 _MAX_PREVIEW_PAGES = 40
 _MAX_ENTRY_PAGES = 8

@@ -16,7 +16,7 @@ from quire.errors import InvalidOperation, InvalidValue, QuireError, StorageFail
 from quire.formats.files import FileKind, detect_kind, is_database, read_log
 from quire.formats.log import LogFile, LoggedConversation
 from quire.storage.urls import mask_address
-from quire.system.undo import parse_point
+from quire.system.checkpoints import parse_point
 
 _ALL = "all"
 _MAX_FINDINGS = 10

@@ -12,7 +12,7 @@ from quire.server.context_pool import ContextPool, OpenContext
 from quire.server.gateway_ledger import Ledger, Mode
 from quire.server.handlers import Budget, Limit, Name, Seq
 from quire.server.responses import fill
-from quire.system.undo import parse_point
+from quire.system.checkpoints import parse_point
 from quire.view.explain import Stats
 
 _SMALL = 2_000

@@ -14,8 +14,8 @@ from quire.server import responses
 from quire.server.context_pool import OpenContext
 from quire.server.handlers import Index, Limit, Name, Seq
 from quire.server.responses import CommitResult, fill
+from quire.system.checkpoints import parse_point
 from quire.system.journal import Change, Entry, stored_entry, to_entry
-from quire.system.undo import parse_point
 
 _SEARCHED_ENTRIES = 20_000
 """The number of entries that one filtered request reads at most; the next request continues."""
