@@ -289,6 +289,9 @@ def test_a_store_that_disappears_does_not_stop_the_gateway(start: Start, provide
     assert [item["role"] for item in client.items] == ["user", "assistant"] * 2
 
 
+# The mode `fold` in special cases
+
+
 def folded_client(running: RunningGateway, provider: StrictProvider, rounds: int = 30) -> Worker:
     """Return a client after a run that was folded."""
     provider.script = steps(4)
