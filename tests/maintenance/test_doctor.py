@@ -360,7 +360,9 @@ def test_unused_pages_stay_while_somebody_reads(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT 1 FROM context").fetchall()
-        done = doctor(path, repair=True)
+        storage = SQLiteStorage(path, busy_seconds=0.2)
+        done = doctor(storage, repair=True)
+        storage.close()
         assert done.healthy
         assert [(symptom.code, symptom.repaired) for symptom in done.symptoms] == [
             ("search_damaged", True),
