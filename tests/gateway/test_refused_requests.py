@@ -106,12 +106,17 @@ def test_an_encoded_error_is_read_and_passed_on_as_it_is(start: Start, encoding:
         assert len(upstream.requests) == (2 if encoding == "gzip" else 1)
 
 
-def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: StrictProvider) -> None:
-    running = start(mode="fold")
-    client = Client(running.url, "anthropic", HELLO)
+def thinking_client(start: Start, provider: StrictProvider) -> Client:
+    """Return a client with two turns, after replies with thinking, behind a gateway in the mode `fold`."""
+    client = Client(start(mode="fold").url, "anthropic", HELLO)
     provider.script = lambda _: Reply("ok", thinking=("hm",))
     client.say("One")
     client.say("Two")
+    return client
+
+
+def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: StrictProvider) -> None:
+    client = thinking_client(start, provider)
     provider.refused.clear()
     client.system = "Other words."  # every block before is bound to the old prompt
     client.say("Three")
@@ -124,11 +129,7 @@ def test_an_invalid_signature_is_left_out_and_stays_so(start: Start, provider: S
 
 
 def test_thinking_after_a_compaction_of_the_client_is_sent(start: Start, provider: StrictProvider) -> None:
-    running = start(mode="fold")
-    client = Client(running.url, "anthropic", HELLO)
-    provider.script = lambda _: Reply("ok", thinking=("hm",))
-    client.say("One")
-    client.say("Two")
+    client = thinking_client(start, provider)
     client.system = "Other words."
     client.say("Three")
     assert len(provider.refused) == 1
