@@ -26,6 +26,7 @@ from quire import (
     InvalidOperation,
     MemoryStorage,
     NoSuchPage,
+    OutcomeUnknown,
     Page,
     Permission,
     Segment,
@@ -35,7 +36,6 @@ from quire import (
     migrate,
 )
 from quire.core.plan import Plan
-from quire.errors import OutcomeUnknown
 from quire.storage.base import Commit, Put
 from quire.system import PageStorage, lifecycle, tree
 from quire.testing import FaultyStorage, InjectedFault

@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context, InvalidOperation, InvalidValue, NoSuchPage, Permission, PermissionDenied, Segment
+from quire import (
+    Context,
+    InvalidOperation,
+    InvalidValue,
+    NoSuchPage,
+    Permission,
+    PermissionDenied,
+    RenderOptions,
+    Segment,
+    open_storage,
+)
 from quire.errors import UnknownOption
 from quire.search.find import Filters, FindFilters
-from quire.storage.urls import open_storage
-from quire.view.options import RenderFields, RenderOptions
+from quire.view.options import RenderFields
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 import quire
-from quire.model.pages import DetailPage, Lifecycle
+from quire import App, DetailPage, Lifecycle, action
 from quire.system.page_storage import PageStorage
-from quire.windows.actions import action
-from quire.windows.app import App, app_actions
+from quire.windows.app import app_actions
 
 
 @pytest.fixture

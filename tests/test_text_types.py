@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.system import ContextSystem
+from quire import ContextSystem
 
 
 class Word(StrEnum):

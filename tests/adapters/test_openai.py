@@ -9,6 +9,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, OpenAI
 
 import quire
+from quire import VocabularyCounter
 from quire.adapters.openai import (
     TurnOptions,
     acomplete,
@@ -21,7 +22,6 @@ from quire.adapters.openai import (
     stream_response,
 )
 from quire.model.messages import count_message_tokens
-from quire.model.tokens import VocabularyCounter
 from quire.providers import parse
 from tests.strict_provider import Body, Call, Reply, State, StrictProvider
 from tests.strict_provider.server import Answer

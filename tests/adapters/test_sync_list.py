@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 import quire
+from quire import Message, ToolCall
 from quire.adapters.sync_list import ListSync
-from quire.model.messages import Message, ToolCall
 from quire.model.pages import Mark
 
 Item = tuple[str, ...]

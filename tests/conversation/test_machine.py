@@ -13,8 +13,7 @@ from hypothesis import note
 from hypothesis.stateful import initialize, precondition, rule
 from hypothesis.strategies import SearchStrategy
 
-from quire import Context
-from quire.errors import LeaseLost
+from quire import Context, LeaseLost
 from tests.conversation.model_state import Change, Refused, Said
 from tests.conversation.sidebyside import SideBySide, call_form, change, orders, provider_form
 from tests.machines import run_machine

@@ -10,10 +10,9 @@ import pytest
 
 import quire
 import quire.aio
-from quire import Library, ToolCall
+from quire import Busy, InvalidOperation, InvalidValue, Library, ToolCall
 from quire.core.lease import companion_of
 from quire.core.records import message_id_key
-from quire.errors import Busy, InvalidOperation, InvalidValue
 from quire.storage.base import CALL, Commit, Delete
 from tests.conversation.turn_stores import texts
 

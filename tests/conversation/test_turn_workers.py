@@ -16,10 +16,9 @@ import pytest
 
 import quire
 import quire.aio
-from quire import Library, MemoryStorage
+from quire import Conflict, LeaseLost, Library, MemoryStorage, NoSuchContext, StorageFailure
 from quire.core import lease
 from quire.core.lease import Lease, companion_of
-from quire.errors import Conflict, LeaseLost, NoSuchContext, StorageFailure
 from quire.storage.base import Commit
 from tests.conversation.turn_stores import texts, url_of
 from tests.marks import broad

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import quire
-from quire import IrreducibleFloor, QuireError, ToolCall
+from quire import IrreducibleFloor, QuireError, Storage, ToolCall
 from quire.core import append, engine
 from quire.core.engine import Engine
-from quire.storage.base import FAMILIES, Storage
+from quire.storage.base import FAMILIES
 from tests.view.states import Walk
 
 SEED = int(os.environ.get("QUIRE_SEED", "9100"))

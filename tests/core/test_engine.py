@@ -10,16 +10,15 @@ from weakref import ref
 import pytest
 
 import quire
-from quire import ContextSystem, FileStorage, InvalidValue, MemoryStorage, Segment
+from quire import Conflict, ContextSystem, FileStorage, InvalidValue, MemoryStorage, Segment
 from quire.core.engine import Transaction
 from quire.core.plan import Plan
 from quire.core.records import page_key
 from quire.core.state import State
-from quire.errors import Conflict
 from quire.storage.base import Commit
 from quire.system import segments, tree
 from quire.testing import FaultyStorage
-from tests.stores import moved
+from tests.moved_pages import moved
 
 
 def book(storage: quire.Storage | None = None, **options: Any) -> ContextSystem:

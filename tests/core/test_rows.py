@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 import quire
+from quire import ContentsPage, MemoryStorage, QuireError
 from quire.core.reader import Reader, slot_of
 from quire.core.records import PageRecord, page_key
 from quire.core.state import State
-from quire.errors import QuireError
-from quire.model.pages import ContentsPage
-from quire.storage.memory import MemoryStorage
 
 
 def rows_of(state: State, folder: int) -> list[list[int]]:

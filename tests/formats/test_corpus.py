@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 
 import quire
+from quire import Message
 from quire.formats import LoggedConversation, SessionFormat, format_session, read_log
-from quire.model.messages import Message
 from tests.formats.make_corpus import CORPUS, WRITERS
 from tests.formats.talks import TALKS, Turn
 

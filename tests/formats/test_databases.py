@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 import quire
-from quire.errors import InvalidValue
+from quire import InvalidValue
 from quire.formats import read_log
 from tests.cli.conftest import Run, run  # noqa: F401 - a fixture
 from tests.formats.make_corpus import CORPUS, langchain_messages

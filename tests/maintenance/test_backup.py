@@ -13,9 +13,18 @@ import apsw
 import pytest
 
 import quire
-from quire import Context, Corrupt, FileStorage, InvalidOperation, InvalidValue, SQLiteStorage, Storage, StorageFailure
+from quire import (
+    Context,
+    Corrupt,
+    FileStorage,
+    InvalidOperation,
+    InvalidValue,
+    SQLiteStorage,
+    Storage,
+    StorageFailure,
+    backup,
+)
 from quire.core.context_copy import Progress
-from quire.maintenance.backup import backup
 from quire.storage.base import DERIVED, FAMILIES, Commit, Family, Record
 from quire.testing import FaultyStorage, InjectedFault
 from quire.testing.case import contents

@@ -7,12 +7,23 @@ import apsw
 import pytest
 
 import quire
-from quire import Busy, Context, Corrupt, FileStorage, MemoryStorage, QuireError, SQLiteStorage, StorageFailure
+from quire import (
+    Busy,
+    Context,
+    Corrupt,
+    FileStorage,
+    MemoryStorage,
+    QuireError,
+    SQLiteStorage,
+    Storage,
+    StorageFailure,
+    doctor,
+)
 from quire.core.derived_records import VectorRecord
 from quire.core.records import encode_body, encode_record
 from quire.core.summary_board import board_of
 from quire.errors import NewerFormat
-from quire.maintenance.doctor import Diagnosis, doctor
+from quire.maintenance.doctor import Diagnosis
 from quire.maintenance.retention import REMOVING_HEAD
 from quire.storage.base import (
     BODY,
@@ -26,13 +37,13 @@ from quire.storage.base import (
     Delete,
     Family,
     Put,
-    Storage,
     Symptom,
     Write,
 )
 from quire.testing.case import contents
 from tests.maintenance.damaging import spoiled
-from tests.stores import BACKENDS, make, moved
+from tests.moved_pages import moved
+from tests.stores import BACKENDS, make
 from tests.talks import full_talk, new_talk
 
 

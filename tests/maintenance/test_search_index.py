@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 import quire
-from quire import Library, PostgresStorage, SQLiteStorage, StorageFailure
+from quire import Library, PostgresStorage, SQLiteStorage, StorageFailure, doctor
 from quire.core.records import NO_MARK
-from quire.maintenance.doctor import Diagnosis, doctor
+from quire.maintenance.doctor import Diagnosis
 from quire.search.indexing import scan_pages
 from quire.search.page_text import build_document
 from quire.storage.postgres.address import parse

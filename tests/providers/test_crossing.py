@@ -5,7 +5,8 @@ from itertools import dropwhile
 
 import pytest
 
-from quire.model.messages import Message, Provider, ToolCall
+from quire import Message, ToolCall
+from quire.model.messages import Provider
 from quire.providers import anthropic, format_messages, format_request, parse
 from tests.providers.histories import ALL, CASES, LONG, PDF, PNG
 from tests.providers.pairs import check_pairs, events

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire import QuireError
-from quire.model.messages import Message, Provider
+from quire import Message, QuireError
+from quire.model.messages import Provider
 from quire.providers import format_messages, parse, parse_each
 from quire.providers.originals import keep_original, restore_original
 from tests.providers.histories import ALL

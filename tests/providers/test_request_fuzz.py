@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quire
-from quire import check_legal
-from quire.model.messages import Message, Part, Provider
+from quire import Message, check_legal
+from quire.model.messages import Part, Provider
 from quire.providers import format_request, parse
 from tests.providers.test_properties import HISTORIES, PROVIDERS, Value, histories
 from tests.strict_provider.requests import Api, Request, State

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.model.messages import Message, Provider
+from quire import Message
+from quire.model.messages import Provider
 from quire.providers import anthropic, format_messages, parse, parse_each
 from tests.providers.histories import ALL, ANTHROPIC, CASES, LONG, OPENAI, PDF, PNG, RESPONSES
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from quire.model.messages import Message, Provider
+from quire import Message
+from quire.model.messages import Provider
 from quire.providers import format_messages, parse
 from tests.providers.histories import ALL, ANTHROPIC, CASES, LONG, REASONING
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import InvalidValue
-from quire.model.messages import Message
+from quire import InvalidValue, Message
 from quire.providers import parse
 from quire.providers.rewrites import drop_foreign_thinking
 from tests.providers.histories import REASONING

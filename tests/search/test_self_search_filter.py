@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import quire
-from quire import Context, Storage
+from quire import Context, Message, Storage, ToolCall
 from quire.agent.tool_table import TOOLS
-from quire.model.messages import Message, ToolCall
 from quire.search import self_search_filter as echoes
 from quire.search.self_search_filter import is_echo
 from tests.agent.test_answers import call_of

@@ -25,7 +25,7 @@ import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from quire.storage.s3 import S3Storage
+from quire import S3Storage
 
 _PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 _PATIENCE = 60.0

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 import pytest
 from obstore.store import MemoryStore
 
-from quire.storage.s3 import S3Storage, chunks, commit
+from quire import S3Storage
+from quire.storage.s3 import chunks, commit
 from quire.storage.s3.client import Objects
 
 

@@ -19,9 +19,8 @@ from random import Random
 from typing import Any, NoReturn
 
 import quire
-from quire import Busy, Conflict, EstimateCounter
-from quire.errors import OutcomeUnknown
-from quire.storage.s3 import S3Storage, commit
+from quire import Busy, Conflict, EstimateCounter, OutcomeUnknown, S3Storage
+from quire.storage.s3 import commit
 
 _REPEATED = (1, 1, 10, 30)
 """How often a text is repeated."""

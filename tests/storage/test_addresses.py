@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import quire
+from quire import InvalidValue, QuireError, open_storage
 from quire.cli import main
-from quire.errors import InvalidValue, QuireError
 from quire.storage.paths import is_address, mask_secrets
 from quire.storage.postgres.address import parse
-from quire.storage.urls import mask_address, open_storage
+from quire.storage.urls import mask_address
 
 PIECES = ("hUntErA", "hUntErB", "hUntErC")
 FORMS = (

@@ -16,8 +16,17 @@ import pytest
 from psycopg.rows import dict_row
 
 import quire
-from quire import Conflict, InvalidOperation, InvalidValue, PostgresStorage, Storage, StorageClosed, StorageFailure
-from quire.errors import Busy, NewerFormat, ReadOnly
+from quire import (
+    Busy,
+    Conflict,
+    InvalidOperation,
+    InvalidValue,
+    PostgresStorage,
+    Storage,
+    StorageClosed,
+    StorageFailure,
+)
+from quire.errors import NewerFormat, ReadOnly
 from quire.storage.postgres.address import parse
 from quire.storage.sqlite.connection import Connection, SQLiteConnectionStorage
 from quire.testing import StorageContract

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.errors import Corrupt, InvalidValue, StorageFailure
-from quire.model.pages import DetailPage
+from quire import Corrupt, DetailPage, InvalidValue, StorageFailure
 from quire.storage import five_calls
 from quire.storage.five_calls import FiveCallStorage
 from quire.testing import StorageContract

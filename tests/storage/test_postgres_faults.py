@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 import quire
-from quire import Conflict, EstimateCounter, PostgresStorage, QuireError, StorageFailure
-from quire.errors import OutcomeUnknown
+from quire import Conflict, EstimateCounter, OutcomeUnknown, PostgresStorage, QuireError, StorageFailure
 from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Head, Put
 from quire.storage.postgres.connection import Db
 from tests.servers.postgres import Server, new_server

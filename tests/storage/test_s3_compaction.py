@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from quire import Busy, Conflict, StorageFailure
-from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Storage, Symptom
+from quire import Busy, Conflict, Storage, StorageFailure
+from quire.storage.base import BODY, JOURNAL, PAGE, Commit, Delete, Put, Symptom
 from quire.storage.s3 import commit
 from quire.storage.s3.chunks import ChunkRef, Run
 from quire.storage.s3.client import ObjectInfo, Objects

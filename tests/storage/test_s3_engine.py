@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from quire import MemoryStorage, S3Storage, Storage
 from quire.storage.base import (
     BODY,
     CALL,
@@ -18,11 +19,8 @@ from quire.storage.base import (
     Family,
     Patch,
     Put,
-    Storage,
     Write,
 )
-from quire.storage.memory import MemoryStorage
-from quire.storage.s3 import S3Storage
 from quire.testing.case import HEAD, contents, grouped, keys_of, pages, write
 from tests.storage.s3_engine import CountingObjects, objects, open_engine, tiny
 

@@ -12,10 +12,19 @@ from typing import NamedTuple
 import pytest
 
 import quire
-from quire import Busy, Conflict, Context, EstimateCounter, InvalidValue, QuireError, StorageFailure
-from quire.errors import OutcomeUnknown
+from quire import (
+    Busy,
+    Conflict,
+    Context,
+    EstimateCounter,
+    InvalidValue,
+    OutcomeUnknown,
+    QuireError,
+    S3Storage,
+    StorageFailure,
+)
 from quire.storage.base import BODY, JOURNAL, Commit, Head, Put
-from quire.storage.s3 import S3Storage, client, commit
+from quire.storage.s3 import client, commit
 from quire.testing.case import HEAD, keys_of
 from tests.servers.s3 import fresh_prefix, open_s3, server
 from tests.servers.s3_proxy import FAULTS, CarelessServer, Fault, Proxy, serving

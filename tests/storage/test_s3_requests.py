@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 
 import quire
-from quire import Context, EstimateCounter, ToolCall
+from quire import Context, EstimateCounter, S3Storage, ToolCall
 from quire.storage.base import BODY, CALL, JOURNAL, MAX_KEY, MESSAGE, PAGE, SEGMENT, Commit, Put
-from quire.storage.s3 import S3Storage
 from quire.storage.s3.head import key_of
 from quire.testing.case import HEAD, keys_of, pages, write
 from tests.storage.s3_engine import CountingObjects, objects, open_engine

@@ -11,10 +11,10 @@ import apsw
 import pytest
 
 import quire
+from quire import SQLiteStorage
 from quire.storage.base import BODY, Commit, Put, Write
 from quire.storage.sqlite import schema
 from quire.storage.sqlite.connection import Connection, SQLiteConnectionStorage
-from quire.storage.sqlite.storage import SQLiteStorage
 from quire.testing.case import HEAD
 
 Execute = Callable[..., Any]

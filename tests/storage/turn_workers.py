@@ -13,8 +13,8 @@ import threading
 import time
 
 import quire
+from quire import OutcomeUnknown
 from quire.core import lease
-from quire.errors import OutcomeUnknown
 
 lease.LEASE_SECONDS = 2.0  # a lease that is not released must not delay the test for 30 seconds
 

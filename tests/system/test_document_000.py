@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import ContextSystem, InvalidOperation, InvalidValue, Segment, SegmentType
-from quire.model.pages import ContentsPage, DetailPage
+from quire import ContentsPage, ContextSystem, DetailPage, InvalidOperation, InvalidValue, Segment, SegmentType
 
 EXAMPLE: dict[str, Any] = {
     "segments": [

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from quire.model.tokens import VocabularyCounter
+from quire import VocabularyCounter
 
 Values = dict[str, Any]
 _SEPARATORS = ((", ", ": "), (",", ":"))

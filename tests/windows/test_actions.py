@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from quire.errors import InvalidValue, NoSuchAction
-from quire.windows.actions import action, actions_of, build_action, find_action
-from quire.windows.app import App, app_actions, app_opening
+from quire import App, InvalidValue, action
+from quire.errors import NoSuchAction
+from quire.windows.actions import actions_of, build_action, find_action
+from quire.windows.app import app_actions, app_opening
 from quire.windows.render import Frame, frame_text
 
 

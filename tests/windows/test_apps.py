@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quire.errors import InvalidValue
+from quire import InvalidValue
 from quire.windows.app import app_actions
 from quire.windows.apps import Scratch, Todo
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import quire
-from quire import Context, Permission
-from quire.agent import Quota
+from quire import Context, Permission, Quota
 from tests.windows.sample_apps import Counter
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from parts.file_viewer import Files
 
-from quire.errors import InvalidValue
+from quire import InvalidValue
 
 
 @pytest.fixture

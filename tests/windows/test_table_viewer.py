@@ -7,7 +7,7 @@ import apsw
 import pytest
 from parts.table_viewer import Tables
 
-from quire.errors import InvalidValue
+from quire import InvalidValue
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context, Message
-from quire.model.tokens import EstimateCounter
+from quire import Context, EstimateCounter, Message
 from quire.view.parts import TokenCache
 from quire.view.tail import Priority, Tail, TailPiece
 from tests.windows.sample_apps import Counter
@@ -259,7 +258,7 @@ def test_what_is_obsolete_goes_alone_if_asked_to() -> None:
 
 
 def test_a_piece_that_no_longer_holds_is_not_drawn(ctx: Context) -> None:
-    from quire.view.options import CompressionConfig, RenderOptions
+    from quire import CompressionConfig, RenderOptions
     from quire.view.renderer import Renderer
 
     renderer = Renderer(ctx.pages._engine, CompressionConfig(), lambda folded: None)
