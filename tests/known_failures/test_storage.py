@@ -1,0 +1,281 @@
+"""What is stored: batches in JSON, one way back, damage, file modes, leases, errors between processes."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quire
+from quire import Busy, Context, ContextSystem, DetailPage, Permission, QuireError
+from quire.cli import main
+from tests.known_failures import fails, until_step
+
+
+def _reloaded(ctx: Context) -> Context:
+    """Return a new context that was made from the JSON of another one."""
+    copy = quire.open("memory:")
+    copy.pages.unmarshal(ctx.pages.marshal())
+    return copy
+
+
+def _texts(ctx: Context) -> list[str]:
+    return [message.text for message in ctx.messages()]
+
+
+def _in_batch() -> Context:
+    """Return a context with an open batch that has deleted the first of two messages."""
+    ctx = quire.open("memory:")
+    ctx.user("one")
+    ctx.assistant("two")
+    ctx.conversation.batch_start()
+    ctx.delete([0])
+    return ctx
+
+
+@until_step(2, "JSON has the batch, but not which marks belong to it")
+def test_the_end_of_a_batch_that_was_loaded_undoes_its_marks() -> None:
+    ctx = _reloaded(_in_batch())
+    assert _texts(ctx) == ["two"]
+    ctx.conversation.batch_end(0)
+    assert _texts(ctx) == ["one", "two"]
+
+
+@until_step(2, "JSON has the batch, but not which marks belong to it")
+def test_loading_its_own_json_keeps_the_batch_of_a_context() -> None:
+    ctx = _in_batch()
+    ctx.pages.unmarshal(ctx.pages.marshal())
+    ctx.conversation.batch_end(0)
+    assert _texts(ctx) == ["one", "two"]
+
+
+def test_a_fork_in_an_open_batch_keeps_what_the_batch_did() -> None:
+    ctx = _in_batch()
+    ctx.user("tmp")
+    fork = ctx.fork("f")
+    assert _texts(fork) == _texts(ctx) == ["two", "tmp"]
+    assert fork.check() == []
+
+
+@until_step(2, "a batch from message 0 takes the prompt with it")
+def test_the_end_of_a_batch_keeps_the_prompt_that_was_there_before() -> None:
+    ctx = quire.open("memory:", key="zz")
+    ctx.system("PROMPT")
+    ctx.user("u")
+    ctx.conversation.batch_start(0)
+    ctx.conversation.batch_end(0)
+    assert "PROMPT" in [message["content"] for message in ctx.render(preview=True).openai()]
+
+
+@until_step(2, "JSON has no ids of messages")
+def test_a_message_that_comes_again_after_loading_is_known_by_its_id() -> None:
+    ctx = quire.open("memory:")
+    ctx.user("a", id="m1")
+    loaded = _reloaded(ctx)
+    loaded.user("again", id="m1")
+    assert _texts(loaded) == ["a"]
+
+
+@until_step(2, "loading numbers the messages again")
+def test_loading_keeps_the_indices_of_messages() -> None:
+    ctx = quire.open("memory:")
+    for text in ("a", "b", "c"):
+        ctx.user(text)
+    ctx.pages.remove_page("usr-1")
+    assert [message.index for message in _reloaded(ctx).messages()] == [message.index for message in ctx.messages()]
+
+
+class FiveCalls:
+    """A store with the five calls of the documents, over a dict."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, DetailPage] = {}
+
+    def save(self, page: DetailPage) -> None:
+        self.pages[page.index] = page
+
+    def load(self, index: str) -> DetailPage:
+        return self.pages[index]
+
+    def delete(self, index: str) -> None:
+        del self.pages[index]
+
+    def exists(self, index: str) -> bool:
+        return index in self.pages
+
+    def list(self) -> list[str]:
+        return list(self.pages)
+
+
+@until_step(2, "a store with five calls is refused", raises=(AssertionError, QuireError))
+def test_a_store_with_five_calls_keeps_each_page_under_its_index() -> None:
+    store: Any = FiveCalls()
+    system = ContextSystem(store)
+    system.create_detail_page("note", "", "text", "mem-0")
+    assert store.exists("mem-1")
+    assert ContextSystem(store).detail("mem-1") == "text"
+
+
+@until_step(2, "a frame after a damaged one of the write-ahead log is dropped in silence")
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.8])
+def test_a_flipped_bit_in_the_write_ahead_log_is_reported(part: float, tmp_path: Path) -> None:
+    ctx = quire.open(tmp_path / "a.db", "m", key="kk")
+    for number in range(30):
+        ctx.user(f"m{number}")
+    copy, log = tmp_path / "b.db", bytearray((tmp_path / "a.db-wal").read_bytes())
+    log[int(len(log) * part)] ^= 1
+    copy.write_bytes((tmp_path / "a.db").read_bytes())
+    (tmp_path / "b.db-wal").write_bytes(log)
+    assert not quire.doctor(copy).healthy
+
+
+@until_step(2, "texts behind a symbolic link stay, and erase says that none does")
+def test_an_erasure_tells_the_truth_about_a_symbolic_link(tmp_path: Path) -> None:
+    where, target = f"file:{tmp_path}/s", tmp_path / "elsewhere"
+    target.mkdir()
+    quire.open(where, "m").close()
+    (pages,) = (tmp_path / "s").rglob("pages")
+    for path in sorted(pages.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    pages.rmdir()
+    pages.symlink_to(target)
+    with quire.open(where, "m") as ctx:
+        ctx.pages.create_detail_page("N", "", "SECRETTEXT", "mem-0")
+    with quire.Library(where) as library:
+        erased = library.erase("m")
+    left = [path for path in target.rglob("*") if path.is_file() and b"SECRETTEXT" in path.read_bytes()]
+    assert not (left and erased.scrubbed), left
+
+
+def _write_file(where: str, folder: Path) -> None:
+    with quire.open(folder / "a.db", "m") as ctx:
+        ctx.user("hello")
+
+
+def _write_folder(where: str, folder: Path) -> None:
+    with quire.open(f"file:{folder}/store", "m") as ctx:
+        ctx.user("hello")
+
+
+def _write_backup(where: str, folder: Path) -> None:
+    quire.backup(where, str(folder / "b.db"))
+
+
+def _write_export(where: str, folder: Path) -> None:
+    assert main(["export", where, str(folder / "out.jsonl")]) == 0
+
+
+def _write_audit(where: str, folder: Path) -> None:
+    with quire.open(where, "m") as ctx:
+        ctx.audit(folder / "audit.jsonl")
+
+
+@until_step(2, "stores and exports can be read by all users of the machine")
+@pytest.mark.parametrize("write", [_write_file, _write_folder, _write_backup, _write_export, _write_audit])
+def test_what_quire_writes_is_for_its_owner_only(
+    write: Callable[[str, Path], None], tmp_path: Path, open_umask: None
+) -> None:
+    where, made = str(tmp_path / "a.db"), tmp_path / "made"
+    with quire.open(where, "m") as ctx:
+        ctx.user("hello")
+    made.mkdir(mode=0o700)
+    write(where, made)
+    written = list(made.rglob("*"))
+    assert written
+    assert [path.name for path in written if path.stat().st_mode & 0o077] == []
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Let others read new files, as most systems do."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def _no_page(ctx: Context) -> None:
+    ctx.pages.get_page("mem-99")
+
+
+def _no_segment(ctx: Context) -> None:
+    ctx.pages.set_segment_permission("nope", Permission.PRIVATE)
+
+
+def _no_window(ctx: Context) -> None:
+    ctx.windows.close("nope")
+
+
+def _no_app(ctx: Context) -> None:
+    ctx.windows.open("nope")
+
+
+def _unknown_option(ctx: Context) -> None:
+    ctx.render(bugdet=1)  # type: ignore[call-arg]
+
+
+def _no_room(ctx: Context) -> None:
+    ctx.system("word " * 2_000)
+    ctx.render(max_tokens=100)
+
+
+def _bad_value(ctx: Context) -> None:
+    ctx.budget = -1
+
+
+def _no_context(_: Context) -> None:
+    quire.Library("memory:").open("nope", create=False)
+
+
+_LOSES = "an error does not survive the way between two processes"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        fails(_no_page, step=2, why=_LOSES),
+        fails(_no_segment, step=2, why=_LOSES),
+        fails(_no_window, step=2, why=_LOSES),
+        fails(_no_app, step=2, why=_LOSES),
+        fails(_unknown_option, step=2, why=_LOSES),
+        _no_context,
+        _no_room,
+        _bad_value,
+    ],
+)
+def test_an_error_is_the_same_in_another_process(call: Callable[[Context], None]) -> None:
+    with pytest.raises(QuireError) as raised:
+        call(quire.open("memory:"))
+    try:
+        copy = pickle.loads(pickle.dumps(raised.value))
+    except TypeError as error:
+        raise AssertionError(error) from None
+    assert (type(copy), str(copy), copy.code) == (type(raised.value), str(raised.value), raised.value.code)
+    assert vars(copy) == vars(raised.value)
+
+
+_ONE_DAY_AHEAD = """
+import os, sys, time
+from pathlib import Path
+import quire
+ahead, read = 86_400, Path.read_text
+real, real_ns = time.time, time.time_ns
+time.time, time.time_ns = lambda: real() + ahead, lambda: real_ns() + ahead * 10**9
+Path.read_text = lambda path, *rest, **named: "other" if path.name == "boot_id" else read(path, *rest, **named)
+turn = quire.Library(sys.argv[1]).turn("u", key="one")
+turn.__enter__().user("q")
+os._exit(9)
+"""
+
+
+@pytest.mark.slow
+@until_step(2, "a lease ends by the clock of the machine that took it", raises=Busy)
+def test_a_dead_worker_with_a_wrong_clock_holds_a_turn_no_longer_than_a_lease(tmp_path: Path) -> None:
+    where = tmp_path / "a.db"
+    assert subprocess.run([sys.executable, "-c", _ONE_DAY_AHEAD, str(where)], check=False).returncode == 9
+    with quire.Library(where) as library, library.turn("u", key="two", wait=40) as ctx:
+        ctx.user("mine")
+        assert _texts(ctx)[-1] == "mine"
