@@ -6,12 +6,12 @@ from functools import lru_cache
 from typing import Any
 
 import quire
-from quire.model.messages import PER_MESSAGE, count_message_tokens
-from quire.providers import parse
 from tests.strict_provider.cache import LIFETIME, LONG_LIFETIME, Piece
 from tests.strict_provider.requests import Body, Request, encode, to_blocks
 
 _COUNTER = quire.VocabularyCounter()
+PER_MESSAGE = 4
+"""Tokens of each message and of each call."""
 _PER_LIST = 12
 """Tokens of a list of tools in `quire.count_tools`, counted once."""
 _MEDIA = ("image", "document", "image_url", "input_image", "file", "input_file", "input_audio")
@@ -66,11 +66,17 @@ def _split_encoded(data: bytes) -> Sequence[Piece]:
 
 def _count_block(block: Body, *, first: bool) -> int:
     if block.get("type") in _MEDIA:
-        messages = parse([{"role": "user", "content": [block]}])
-        return sum(count_message_tokens(message, count_text) - PER_MESSAGE for message in messages)
+        return _count_media(block)
     is_call = block.get("type") == "tool_use"
     is_next_result = block.get("type") == "tool_result" and not first
     return _count_texts(block) + PER_MESSAGE * (is_call + is_next_result)
+
+
+def _count_media(block: Body) -> int:
+    """Return the tokens of an image, a file or audio: they have no text, so quire itself counts them."""
+    with quire.open("memory:", preamble="") as ctx:
+        ctx.user([block])
+        return sum(ctx.render(max_tokens=1 << 40).by_kind().values()) - PER_MESSAGE
 
 
 def _count_texts(value: Body) -> int:
