@@ -1,9 +1,9 @@
-"""find: the same answers on every backend after any change of the pages, and no hits from hidden text."""
+"""find: every page is found after any change, on every backend, and nothing that the asker may not see."""
 
 import random
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,87 +11,34 @@ from hypothesis import strategies as st
 
 import quire
 from quire import (
+    AgentContext,
     ContextSystem,
     InvalidValue,
     Lifecycle,
     MemoryStorage,
     NoSuchSegment,
     Permission,
-    QuireError,
     Segment,
-    SQLiteStorage,
     ToolCall,
 )
-from quire.search import rank as ranking
-from quire.search.find import find
-from quire.search.query import agent_scope
-from tests.books import folder, leaf, new_book
-from tests.search.storages import BRIEF, found, shelves, storage_of
+from tests.books import folder, leaf, new_book, refused
+from tests.search.storages import BACKENDS, found, storage_of
 
-_WORDS = "pump valve tank gauge water 水泵 数据 数据库 東京 서울 getUserName user_id HAT136 May 20 src/a.py é"
-WORDS = _WORDS.split()
-HOSTILE = [
-    '"',
-    '""',
-    '"""',
-    "'; DROP TABLE search; --",
-    "pump OR valve",
-    "pump AND",
-    "NOT pump",
-    "NEAR(pump valve, 2)",
-    "name:pump",
-    "body : pump",
-    "{body} : pump",
-    "^pump",
-    "pump +valve",
-    "(pump",
-    "pump*)",
-    "*",
-    "**",
-    "\\",
-    "%_",
-    "pump\0valve",
-    "\ud800pump",
-    "(a+)+$",
-    ".*" * 500,
-    "((((((((((",
-    "-pump",
-    "pump " * 1_900,
-    "水" * 9_000,
-    "a" * 9_999,
-    " ".join(f"w{n}" for n in range(1_800)),
-]
+HOSTILE = """"|""|'; DROP TABLE search; --|pump OR valve|NOT pump|NEAR(pump valve, 2)|{body} : pump|^pump|(pump
+*|**|\\|%_|pump\0valve|\ud800pump|(a+)+$|((((((|-pump""".replace("\n", "|").split("|")
+HOSTILE += ["pump " * 1_900, "水" * 9_000, " ".join(f"w{n}" for n in range(1_800))]
 
 
-@pytest.fixture(params=BRIEF)
+@pytest.fixture(params=BACKENDS)
 def book(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = new_book(storage=storage_of(request.param, tmp_path))
     yield made
     made.storage.close()
 
 
-def fill(books: list[ContextSystem], seed: int, pages: int) -> None:
-    for made in books:
-        chance = random.Random(seed)
-        for _ in range(pages):
-            name, about, text = (" ".join(chance.choices(WORDS, k=chance.randint(1, k))) for k in (3, 4, 30))
-            made.create_detail_page(name, about, text, "mem-0")
-
-
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 1 << 30), pages=st.integers(0, 40))
-def test_every_backend_gives_the_same_order_and_scores(tmp_path_factory: Any, seed: int, pages: int) -> None:
-    chance = random.Random(seed)
-    with shelves(tmp_path_factory.mktemp("shelves")) as books:
-        fill(books, seed, pages)
-        for query in [*WORDS, *(" ".join(chance.choices(WORDS, k=k)) for k in (2, 3, 5)), 'pu* "May 20"', "水", "据"]:
-            answers = [[(hit.index, hit.score, hit.complete) for hit in made.find(query, 50)] for made in books]
-            assert answers[0] == answers[1] == answers[2], query
-
-
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("kind", BRIEF)
+@pytest.mark.parametrize("kind", BACKENDS)
 def test_every_page_is_found_by_a_rare_word_of_its_own(tmp_path_factory: Any, kind: str, seed: int) -> None:
     """After folding, archiving, moving, removing, undoing, rolling back, forking and copying."""
     chance = random.Random(seed)
@@ -185,10 +132,10 @@ def test_a_hostile_query_is_only_words(book: ContextSystem, query: str) -> None:
 
 
 def test_a_query_of_a_megabyte_is_refused_by_name(book: ContextSystem) -> None:
-    with pytest.raises(InvalidValue, match=r"1,048,576 characters; at most 10,000"):
+    with pytest.raises(InvalidValue):
         book.find("x" * (1 << 20))
     for query in (None, 7, b"pump", ["pump"]):
-        with pytest.raises(InvalidValue, match="query"):
+        with pytest.raises(InvalidValue):
             book.find(query)  # type: ignore[arg-type]
 
 
@@ -204,21 +151,6 @@ def test_chinese_words_of_every_length_are_exact(book: ContextSystem) -> None:
             word = "".join(chance.choices("数据库表水泵天气", k=length))
             hits = {hit.index for hit in book.find(word, 100) if hit.complete}
             assert hits == {index for index, text in texts.items() if word in text}, word
-
-
-_NAMES = (
-    "getUserName getusername user name HAT136 136 hat src/quire/engine.py engine.py engine user_id E-1042 1042"
-    " KeyError error cafe café CAFÉ http server eng*"
-)
-
-
-@pytest.mark.parametrize("query", _NAMES.split())
-def test_names_in_code_are_found_whole_and_by_part(book: ContextSystem, query: str) -> None:
-    leaf(book, "other", detail="nothing of the kind")
-    index = leaf(
-        book, "code", detail="getUserName(user_id) in src/quire/engine.py: KeyError E-1042 HAT136 HTTPServer café"
-    )
-    assert found(book, query) == [index]
 
 
 def test_words_in_a_row_come_first_and_quoted_words_must_stand_in_one(book: ContextSystem) -> None:
@@ -259,7 +191,7 @@ def test_filters_bound_what_is_found(book: ContextSystem) -> None:
         "actor": 3,
     }
     for name, value in wrong.items():
-        with pytest.raises(InvalidValue, match=name):
+        with pytest.raises(InvalidValue):
             book.find("pump", **{name: value})
     book.find("pump", since=datetime(2020, 1, 1, tzinfo=UTC))
 
@@ -281,38 +213,8 @@ def test_roles_and_the_way_to_a_page() -> None:
     assert (ctx.find("zq")[0].path, ctx.find("zq")[0].lifecycle) == ((), Lifecycle.COLD_ARCHIVED)
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 1 << 30))
-@pytest.mark.parametrize("kind", BRIEF)
-def test_private_pages_change_nothing_for_an_agent(tmp_path_factory: Any, kind: str, seed: int) -> None:
-    answers = []
-    for secrets in (0, 25):
-        chance = random.Random(seed)
-        made = new_book(storage=storage_of(kind, tmp_path_factory.mktemp("private")))
-        made.add_segment(Segment(id="secret", permission=Permission.PRIVATE))
-        for number in range(30):
-            name, about, text = (" ".join(chance.choices(WORDS, k=k)) for k in (2, 3, 20))
-            made.create_detail_page(name, about, text, "mem-0")
-            if number < secrets:
-                hidden = random.Random(number)
-                made.create_detail_page("pump", "valve", " ".join(hidden.choices(WORDS, k=40)), "secret-0")
-        state = made._engine.current()
-        scope = agent_scope(state)
-        queries = [*WORDS, "pump valve", "May 20 tank", "pu*", '"pump valve"', "pump gauge water nowhere"]
-        answers.append(
-            [[(h.index, h.score, h.snippet) for h in find(state, query, 40, scope=scope)] for query in queries]
-        )
-        if secrets:
-            assert any(hit.index.startswith("secret") for hit in made.find("pump", 60))
-            with pytest.raises(NoSuchSegment) as error:
-                find(state, "pump", scope=scope, segment="secret")
-            assert str(error.value).count("secret") == 1
-        made.storage.close()
-    assert answers[0] == answers[1]
-
-
 def test_another_handle_sees_what_was_written_elsewhere(tmp_path: Path) -> None:
-    one, two = (new_opened(tmp_path / "book.db") for _ in range(2))
+    one, two = (quire.open(tmp_path / "book.db") for _ in range(2))
     one.user("kestrel")
     assert [hit.index for hit in two.find("kestrel")] == ["usr-1"]
     two.refresh()
@@ -320,93 +222,6 @@ def test_another_handle_sees_what_was_written_elsewhere(tmp_path: Path) -> None:
     assert len(one.find("kestrel")) == 2
     one.close()
     two.close()
-
-
-def new_opened(path: Path) -> quire.Context:
-    return quire.open(path)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        "DROP TABLE search",
-        "DROP TABLE search_state",
-        "DROP TABLE search_size",
-        "DELETE FROM search_state",
-        "DELETE FROM search_data",
-        "UPDATE search_state SET version = 99",
-        "UPDATE search_state SET identity = x'00'",
-        "UPDATE search_state SET reached = -1",
-    ],
-)
-def test_a_missing_or_damaged_index_is_made_anew(tmp_path: Path, harm: str) -> None:
-    with quire.open(tmp_path / "book.db") as ctx:
-        ctx.user("a kestrel over the tank")
-        assert len(ctx.find("kestrel")) == 1
-        ctx.pages.storage._db.execute(harm)  # type: ignore[attr-defined]
-    with quire.open(tmp_path / "book.db") as ctx:
-        assert [hit.index for hit in ctx.find("kestrel")] == ["usr-1"]
-        ctx.user("another kestrel")
-        assert len(ctx.find("kestrel")) == 2
-
-
-def test_a_dropped_context_leaves_nothing_in_the_index(tmp_path: Path) -> None:
-    storage = SQLiteStorage(tmp_path / "book.db")
-    for name in ("one", "two"):
-        quire.open(storage, name).user(f"kestrel of {name}")
-        quire.open(storage, name).find("kestrel")
-    storage.drop("one")
-    rows = storage._db.execute("SELECT rowid >> 38 FROM search WHERE search MATCH 'kestrel'").fetchall()
-    assert len(rows) == 1
-    made = quire.open(storage, "one")
-    assert made.find("kestrel") == []
-    assert len(quire.open(storage, "two").find("kestrel")) == 1
-    storage.close()
-
-
-def test_finding_writes_nothing_to_the_context(book: ContextSystem) -> None:
-    leaf(book, "kestrel")
-    before = (book.seq, book.marshal())
-    book.find("kestrel")
-    assert (book.seq, book.marshal()) == before
-
-
-def test_a_cleaned_up_conversation_is_found_by_what_is_left(tmp_path: Path) -> None:
-    with quire.open(tmp_path / "book.db") as ctx:
-        ctx.user("kestrel one")
-        ctx.user("kestrel two")
-        assert len(ctx.find("kestrel")) == 2
-        ctx.conversation.delete([0])
-        ctx.conversation.cleanup()
-        assert [hit.name for hit in ctx.find("kestrel")] == ["kestrel two"]
-
-
-def test_hits_of_a_query_that_no_page_answers_are_none(book: ContextSystem) -> None:
-    assert book.find("kestrel") == []
-    leaf(book, "pump")
-    assert book.find("kestrel falcon") == []
-    with pytest.raises(QuireError):
-        book.find("pump", limit=-1)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 1 << 30), limit=st.integers(1, 12))
-def test_leaving_common_words_for_later_changes_nothing_in_what_is_found(seed: int, limit: int) -> None:
-    chance = random.Random(seed)
-    made = new_book()
-    words = [f"word{chr(97 + n)}" for n in range(12)]
-    for _ in range(40):
-        said = chance.choices(words, [1 / (n + 1) for n in range(12)], k=chance.randint(1, 9))
-        leaf(made, "x", detail=" ".join(said))
-    query = " ".join([*chance.sample(words, 5), "nowhere"])
-    usual = made.find(query, limit)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ranking, "_USUAL", -1.0)
-        plain = made.find(query, limit)
-    assert [hit.score for hit in usual] == pytest.approx([hit.score for hit in plain])
-    assert {hit.index for hit in usual if hit.score > plain[-1].score + 1e-9} == {
-        hit.index for hit in plain if hit.score > plain[-1].score + 1e-9
-    }
 
 
 def test_an_identifier_is_met_letter_for_letter_before_its_words() -> None:
@@ -421,20 +236,88 @@ def test_an_identifier_is_met_letter_for_letter_before_its_words() -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-def test_a_chapter_is_no_hit_beside_the_page_it_is_called_after() -> None:
-    ctx = quire.open("memory:", budget=1_200)
-    ctx.user("The ORION-77 project budget is 45,000 euros, approved by Dr. Lindqvist.")
-    ctx.assistant("Noted ORION-77.")
-    for turn in range(40):
-        ctx.user(f"Note {turn}: the pump number {turn} ran well. " + "More words here. " * 6)
-        ctx.assistant(f"Noted pump {turn}.")
-        ctx.render()
-    hits = ctx.find("ORION-77 budget approved")
-    assert hits[0].index == "usr-1"
-    assert not any(ctx.pages.get_page(hit.index).name.startswith("The ORION") for hit in hits[1:])
-    assert ctx.find("ORION-77 budget approved", kind="chapter")
+def test_pages_with_every_word_come_before_those_with_some() -> None:
+    book = new_book()
+    b = book.create_detail_page("Flights", "to Boston", "departs on May 21, May 22, May 23", "mem-0")
+    a = book.create_detail_page("Flights", "to Seattle", "departs on May 20", "mem-0")
+    found = book.find("seattle FLIGHTS may")
+    assert [(hit.index, hit.complete) for hit in found] == [(a, True), (b, False)]
+    assert [hit.index for hit in book.find('"to seattle" flights')] == [a]
+    assert book.find("tacoma spokane") == []
 
 
-def test_a_wrong_lifecycle_is_refused_with_the_accepted_ones() -> None:
-    with pytest.raises(InvalidValue, match=r"'active'.*Lifecycle\.ACTIVE, Lifecycle\.HOT_ARCHIVED"):
-        quire.open("memory:").find("x", lifecycle=cast(Any, "active"))
+def test_a_name_counts_more_than_a_description_and_that_more_than_a_detail() -> None:
+    book = new_book()
+    detail = book.create_detail_page("x", "y", "kestrel", "mem-0")
+    description = book.create_detail_page("x", "kestrel", "z", "mem-0")
+    name = book.create_detail_page("kestrel", "y", "z", "mem-0")
+    hits = book.find("kestrel")
+    assert [hit.index for hit in hits] == [name, description, detail]
+    assert hits[0].score > hits[1].score > hits[2].score > 0
+    assert (hits[0].name, hits[0].description) == ("kestrel", "y")
+
+
+def test_equal_pages_come_in_the_order_of_their_making_and_the_limit_holds() -> None:
+    book = new_book()
+    pages = [leaf(book, "kestrel") for _ in range(5)]
+    assert [hit.index for hit in book.find("kestrel", limit=3)] == pages[:3]
+    assert book.find("kestrel", limit=0) == []
+
+
+def test_a_query_without_words_finds_nothing() -> None:
+    book = new_book()
+    leaf(book, "kestrel")
+    for query in ("", "  \n", "\ud800", "x\0y", '"', "*", "OR falcon", "name:falcon"):
+        assert book.find(query) == []
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, "3", None, True])
+def test_a_wrong_limit_is_refused(limit: int) -> None:
+    book = new_book()
+    with refused(book, InvalidValue):
+        book.find("kestrel", limit)
+
+
+def test_private_pages_change_nothing_for_an_agent() -> None:
+    answers = []
+    for secrets in (0, 25):
+        book = new_book()
+        book.add_segment(Segment(id="secret", permission=Permission.PRIVATE))
+        for number in range(30):
+            leaf(book, f"pump {number}", detail="pump valve tank 水泵 May 20 " * (number % 5))
+            if number < secrets:
+                leaf(book, "pump", "secret-0", "pump valve gauge " * 9)
+        agent = AgentContext(book)
+        queries = ("pump", "pump valve", "水泵", "pu*", '"May 20"', "gauge nowhere")
+        answers.append([[(hit.index, hit.score, hit.snippet) for hit in agent.find(query, 40)] for query in queries])
+        with pytest.raises(NoSuchSegment) as error:
+            agent.find("pump", segment="nope")
+        assert "secret" not in str(error.value)
+        assert any(hit.index.startswith("secret") for hit in book.find("pump", 60)) is bool(secrets)
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_context_that_was_deleted_and_made_again_is_another_one(tmp_path: Path, kind: str) -> None:
+    storage = storage_of(kind, tmp_path)
+    library = quire.Library(storage)
+    with library.open("book") as ctx:
+        ctx.user("kestrel")
+        assert [hit.index for hit in ctx.find("kestrel")] == ["usr-1"]
+    library.delete("book")
+    with library.open("book") as ctx:
+        ctx.user("falcon")
+        assert ctx.find("kestrel") == []
+        assert [hit.index for hit in ctx.find("falcon")] == ["usr-1"]
+    storage.close()
+
+
+def test_what_quire_writes_before_a_message_is_no_word_of_it() -> None:
+    ctx = quire.open("memory:")
+    ctx.add({"role": "user", "content": "用户 pump", "name": "ada"})
+    ctx.assistant(tool_calls=[ToolCall("c1", "look_up", '{"what": "水泵"}')])
+    ctx.tool_result("c1", "gauge")
+    for query in ("user", "assistant", "call result", "Result of"):
+        assert ctx.find(query) == [], query
+    for query, page in {"ada": "usr-1", "look_up": "usr-2", "what": "usr-2", "水泵": "usr-2", "c1": "usr-2"}.items():
+        assert [hit.index for hit in ctx.find(query)] == [page], query

@@ -9,11 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import quire
-from quire import Context, Message, Storage, ToolCall
-from quire.agent.tool_table import TOOLS
-from quire.search import self_search_filter as echoes
-from quire.search.self_search_filter import is_echo
-from tests.agent.test_answers import call_of
+from quire import Context, Storage
+from tests.marks import servers
 from tests.search.storages import storage_of
 
 TURNS = 12
@@ -50,6 +47,10 @@ TALKS = {
 }
 
 
+def call_of(number: int, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 def opened(storage: Storage, talk: Talk, budget: int = 900, turns: int = 30) -> Context:
     """Return a conversation that began with the fact, which is folded by now."""
     ctx = quire.open(storage, budget=budget)
@@ -72,7 +73,7 @@ def called(ctx: Context, number: int, name: str, arguments: dict[str, Any], *, p
     return said
 
 
-@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "sqlite", *servers("postgres")])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     with closing(storage_of(request.param, tmp_path)) as opened:
         yield opened
@@ -123,22 +124,6 @@ def test_what_only_a_search_holds_is_found_and_told_as_such() -> None:
     assert said.splitlines()[-1].startswith(f"[{hit.index}] find: ")
 
 
-@pytest.mark.broad
-def test_earlier_searches_give_way_before_the_passages_of_what_they_quote() -> None:
-    with quire.open("memory:", budget=2_000) as ctx:
-        said = (
-            "Please remember, now and for ever, that the number of the locker at the old pool is 48213, until summer."
-        )
-        ctx.user(said)
-        for turn in range(40):
-            ctx.user(f"Question {turn}?")
-            said = called(ctx, turn, "find", {"query": "number of the locker at the old pool", "limit": 50})
-            assert "«the number of the locker at the old pool» is 48213, until summer." in said.splitlines()[0]
-            ctx.assistant("48213.")
-        assert "These are earlier searches:" in said  # as many of them as fit
-        assert said.count("[usr-") < 40
-
-
 @pytest.mark.parametrize("language", TALKS)
 def test_a_tool_of_the_users_that_is_called_find_is_found_as_ever(language: str) -> None:
     talk = TALKS[language]
@@ -156,23 +141,8 @@ def test_a_tool_of_the_users_that_is_called_find_is_found_as_ever(language: str)
     assert "ZX-81-5" in str(ctx.render(recall=True).tail[0].messages[0].content)
 
 
-def test_an_exchange_that_becomes_another_is_looked_at_again() -> None:
-    ctx = opened(quire.MemoryStorage(), TALKS["English"])
-    ctx.user("Which bird?")
-    called(ctx, 1, "find", {"query": "kestrel"})
-    assert ctx.find("kestrel")[0].echo
-    ctx.undo(ctx.seq)
-    ctx.tool_result("c1", "The kestrel nests on the tower.")
-    assert not ctx.find("kestrel")[0].echo
-
-
-@pytest.mark.parametrize("whole", [4_000, 10], ids=["whole", "long"])
 @pytest.mark.parametrize("language", TALKS)
-def test_recall_brings_back_the_page_and_no_search_for_it(
-    language: str, whole: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("quire.search.recall.MAX_WHOLE", whole)
-    monkeypatch.setattr("quire.search.recall._MAX_FOUND", 12)
+def test_recall_brings_back_the_page_and_no_search_for_it(language: str) -> None:
     talk = TALKS[language]
     ctx = opened(quire.MemoryStorage(), talk, budget=1_500)
     for turn in range(TURNS):
@@ -184,73 +154,3 @@ def test_recall_brings_back_the_page_and_no_search_for_it(
     back = str(view.tail[0].messages[0].content)
     assert talk.fact in back
     assert [mark for mark in ("[usr-", "«") if mark in back] == []
-
-
-def test_meaning_does_not_bring_an_echo_before_the_page_it_quotes() -> None:
-    talk = TALKS["English"]
-
-    def letters(texts: list[str]) -> list[list[int]]:
-        return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
-
-    ctx = quire.open("memory:", budget=1_500, embedder=letters)
-    ctx.user(talk.fact)
-    for turn in range(TURNS):
-        ctx.user(talk.small.format(turn))
-        called(ctx, turn, "find", {"query": talk.query})
-    hits = ctx.find(talk.query, 100)
-    assert hits[0].index == "usr-1"
-    assert [hit.echo for hit in hits] == sorted(hit.echo for hit in hits)
-    assert sum(hit.echo for hit in hits) == TURNS
-
-
-def exchange(name: str, arguments: str, result: str | None = None, says: str = "") -> list[Message]:
-    messages = [Message(role="assistant", content=says, tool_calls=(ToolCall("c1", name, arguments),))]
-    return messages if result is None else [*messages, Message(role="tool", content=result, tool_call_id="c1")]
-
-
-QUERY = '{"query": "水泵"}'
-ECHOES = [
-    exchange("find", QUERY, "[usr-12] 水泵: …"),
-    exchange("mcp__quire__find", '{"query": "pump", "limit": 3}', "Not all of the query is in these:\n[mem-1] Pump: …"),
-    exchange("find", QUERY, "Nothing found for '水泵'. Try fewer or other words."),
-    exchange("find", QUERY, "QuotaExceeded: 50 tool calls in this turn are the limit"),
-    exchange("find", QUERY),
-    exchange("read_page", '{"page": "usr-12", "start": 20}', "whatever it says"),
-    exchange("read_page", '{"page": "[usr-12 40]"}', "whatever it says", says="Let me see."),
-    exchange("read_page", "{}", "[usr-0 3 pages] Conversation\n  [usr-1 20] pump"),
-    exchange("archive", '{"page": "usr-12"}', "Archived usr-12; expand_details brings it back."),
-]
-OTHERS = [
-    exchange("find", QUERY, "src/pump.py:12: def pump()"),
-    exchange("find", QUERY, "[sec-12] a page of a segment that is not seen"),
-    exchange("find", '{"query": "x", "path": "/"}', "[usr-12] pump: …"),
-    exchange("find", '{"path": "/"}'),
-    exchange("find", "[1]", "[usr-12] pump: …"),
-    exchange("find", "{", "[usr-12] pump: …"),
-    exchange("read_page", '{"page": "https://example.org/usr-12"}', "a page of the web"),
-    exchange("read_page", '{"page": 3}', "a page of a book"),
-    exchange("archive", '{"invoice": 12}', "done"),
-    exchange("write_page", '{"name": "Pump", "text": "It is blue."}', "Wrote mem-3."),
-    exchange("find", QUERY, "[usr-12] pump: …", says="The pump is blue, as we know. " * 11),
-    [*exchange("find", QUERY, "[usr-12] pump: …"), *exchange("ls", "{}")],
-    [Message(role="user", content="[usr-12] pump")],
-    [Message(role="tool", content="[usr-12] pump", tool_call_id="c1")],
-    [],
-]
-
-
-@pytest.mark.parametrize("messages", ECHOES)
-def test_calls_of_quires_tools_make_an_echo(messages: list[Message]) -> None:
-    assert is_echo(messages, {"usr", "mem"})
-
-
-@pytest.mark.parametrize("messages", OTHERS)
-def test_other_calls_and_words_make_none(messages: list[Message]) -> None:
-    assert not is_echo(messages, {"usr", "mem"})
-
-
-def test_the_tools_that_echo_are_in_the_table_and_only_read_or_point_at_pages() -> None:
-    known = {tool.name: tool for tool in TOOLS}
-    assert [known[name].read_only for name in (echoes.FIND_TOOL, echoes.READ_TOOL)] == [True, True]
-    for name in echoes.OTHER_TOOLS:
-        assert {parameter.kind for parameter in known[name].parameters} <= {"page", "boolean"}
