@@ -32,9 +32,9 @@ from quire.server.routes import Route
 from quire.storage.base import JOURNAL, MESSAGE, PAGE, Record
 from quire.view.escaping import Escaping
 from tests.agent.forged_views import check_round
-from tests.agent.test_matrix import SHARES, case_for, cells_of, violations
 from tests.server.conftest import TOKEN, talk_in
 from tests.server.test_openapi import ASKED, AUTHORIZED, MODES, ask_for
+from tests.surfaces.test_agent_rights import SHARES, case_for, cells_of, violations
 
 TITLE = "Security"
 ABOUT = """
@@ -391,7 +391,7 @@ def control(options: Options) -> Iterator[Control]:
     with patch.object(Gate, "page", opened):
         case = case_for("CUSTOM")
         cells = [cell for n, cell in enumerate(cells_of(case, "CUSTOM")) if n % 40 == 0]
-        found = list(violations(case, cells, always_held=True))
+        found = list(violations(case, cells, keep=False))
     yield Control(name="gate opened", found=bool(found), evidence=f"{len(found)} cells, such as: {found[:1]}"[:200])
     with patch.object(Escaping, "escape_line", lambda self, value: value):
         check = forged(msgspec.structs.replace(options, long=False), 20)

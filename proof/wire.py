@@ -19,11 +19,11 @@ import quire.server
 from proof.topic import Options
 from quire.agent.tools import Tools
 from quire.system.segments import add_segment
-from tests.agent.bookcase import Bookcase
-from tests.agent.cells import Cell, page_cells
-from tests.agent.test_matrix import SHARES, TALKS, case_for, cells_of
 from tests.gateway.scripted_client import Client as GatewayClient
 from tests.strict_provider import StrictProvider
+from tests.surfaces.agent_cells import Cell, page_cells
+from tests.surfaces.bookcase import Bookcase
+from tests.surfaces.test_agent_rights import SHARES, TALKS, case_for, cells_of
 
 TOKEN = "the-token-of-the-proof-0123456789"
 SESSION = "gateway/local/anthropic/one"

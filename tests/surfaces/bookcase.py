@@ -1,20 +1,17 @@
 """A context with every kind of page in every state, under every permission, for the tests of agents."""
 
 from collections.abc import Iterator
+from copy import copy
+from itertools import count
 
-from quire import Context, ContextSystem, MemoryStorage, Permission, Segment, SegmentType
-from quire.agent import AgentContext, Quota
-from quire.agent.handlers import ToolContext
-from quire.agent.tools import Tools
-from quire.core.plan import Plan
-from quire.core.records import KEY
-from quire.storage.base import FAMILIES
-from quire.system.segments import add_segment
-from tests.agent.oracle import PERMISSIONS, Leaf, PermissionName, Place, State
+from quire import Context, ContextSystem, MemoryStorage, Permission, Quota, Segment, SegmentType, ToolCall
 from tests.books import WordCounter
-from tests.talks import calling
+from tests.surfaces.agent_rights import PERMISSIONS, Leaf, PermissionName, Place, State
 
 TYPES = ("SYSTEM", "USER", "TOOL", "CUSTOM")
+
+
+_NUMBERS = count(1)
 
 
 class Bookcase:
@@ -29,7 +26,10 @@ class Bookcase:
         self.pages: list[Leaf] = []
         self.talk = Place("usr", "USER", conversation, conversation=True, holds_pins=not quiet)
         self.places = [self.talk, *_places()]
-        self.ctx.pages._engine.run("developer", "create", self._create)
+        for place in self.places:
+            made = "READ_WRITE" if place.permission == "PRIVATE" or place.conversation else place.permission
+            segment = Segment(id=place.id, type=SegmentType[place.type], permission=Permission[made])
+            self.ctx.pages.add_segment(segment)
         self._converse()
         for place in self.places:
             if not place.conversation:
@@ -38,30 +38,27 @@ class Bookcase:
                 self.ctx.pages.set_segment_permission(place.id, Permission[place.permission])
         if not quiet:
             self._wait()
-        self.agent = AgentContext(self.ctx.pages, manage=manage, quota=Quota(calls=1 << 40))
-        self.tools = Tools(ToolContext(self.agent))
+        self._manage = manage
+        self._equip()
+
+    def _equip(self) -> None:
+        self.agent = self.ctx.as_agent(manage=self._manage, quota=Quota(calls=1 << 40))
+        self.tools = self.ctx.tools_of(self.agent)
+
+    def fork(self) -> "Bookcase":
+        """Return a copy, for changes that are not kept."""
+        case = copy(self)
+        case.ctx = self.ctx.fork(f"fork {next(_NUMBERS)}")
+        case._equip()
+        return case
 
     def parent_of(self, page: Leaf) -> Leaf | None:
         """Return the page's folder, as the test created it."""
         return next((other for other in self.pages if other.index == page.parent), None)
 
-    def digest(self) -> list[tuple[str, object]]:
-        """Return everything that is stored."""
-        storage, name = self.ctx.pages.storage, self.ctx.name
-        records = [(str(family), record) for family in FAMILIES for record in storage.scan(name, family)]
-        return [*records, ("head", storage.head(name))]
-
-    def version(self) -> int:
-        """Return the version of the stored head."""
-        head = self.ctx.pages.storage.head(self.ctx.name)
-        return head.version if head else 0
-
-    def _create(self, plan: Plan) -> None:
-        for place in self.places:
-            made = "READ_WRITE" if place.permission == "PRIVATE" or place.conversation else place.permission
-            segment = Segment(id=place.id, type=SegmentType[place.type], permission=Permission[made])
-            add_segment(plan, segment)
-        plan.put_note(KEY, name="kestrel")
+    def digest(self) -> tuple[object, ...]:
+        """Return everything that can be seen of the context."""
+        return self.ctx.pages.marshal(), self.ctx.seq, list(self.ctx.messages(all=True))
 
     def _furnish(self, place: Place) -> None:
         pages, root = self.ctx.pages, f"{place.id}-0"
@@ -158,7 +155,7 @@ class Bookcase:
 
     def _wait(self) -> None:
         """Let the newest exchange wait for a result. Call this last, because the next message would close it."""
-        self.ctx.assistant(None, calling("open"))
+        self.ctx.assistant(None, [ToolCall("open", "look", "{}")])
         index = self.ctx.pages.children("usr-0")[-1].index
         self._note(Leaf(index, "open exchange", self.talk, "usr-0", messages=True, waiting=True, above=("usr-0",)))
 

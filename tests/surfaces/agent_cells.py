@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 from quire import Permission, QuireError
 from quire import errors as all_errors
-from tests.agent.bookcase import Bookcase
-from tests.agent.oracle import (
+from tests.surfaces.agent_rights import (
     ASKED,
     PERMISSIONS,
     Leaf,
@@ -18,6 +17,7 @@ from tests.agent.oracle import (
     may_remove_segment,
     may_set_permission,
 )
+from tests.surfaces.bookcase import Bookcase
 
 UNKNOWN = ("purge", "undo", "rollback", "pin", "unpin", "update_segment", "cleanup", "marshal", "", "Get_Page")
 """Operations that no agent has: developers' ones, and no operations at all."""
