@@ -29,9 +29,7 @@ if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMOR
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="run the tests marked slow, and longer forms of others")
-    parser.addoption("--node", action="store_true", help="run the tests marked node, with packages from npm")
-    parser.addoption("--broad", action="store_true", help="run the tests marked broad: more backends and budgets")
+    parser.addoption("--long", action="store_true", help="run the tests marked slow too, and longer forms of others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,21 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out tests that cannot be imported; tests/test_frameworks.py names them as skipped."""
+    """Leave out folders that cannot be imported; tests/test_frameworks.py names them as skipped."""
     lacking = [*(FOLDERS if MISSING else ()), *([SDK_FOLDER] if SDKS_MISSING else ())]
     return True if collection_path.parent.name == "tests" and collection_path.name in lacking else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    skipped = {
-        "slow": ("--long", pytest.mark.skip(reason="a long proof: run it with --long")),
-        "node": ("--node", pytest.mark.skip(reason="a proof with packages from npm: run it with --node")),
-        "broad": ("--broad", pytest.mark.skip(reason="the same test with another backend, budget or size: --broad")),
-    }
-    for item in items:
-        for keyword, (option, skip) in skipped.items():
-            if keyword in item.keywords and not config.getoption(option):
-                item.add_marker(skip)
+    """Leave out the tests marked slow, without --long."""
+    if not config.getoption("--long"):
+        slow = [item for item in items if "slow" in item.keywords]
+        items[:] = [item for item in items if "slow" not in item.keywords]
+        config.hook.pytest_deselected(items=slow)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
