@@ -21,7 +21,7 @@ def letters(picture: str) -> str:
 
 @pytest.mark.parametrize(
     ("commands", "picture"),
-    [(DEMO, PICTURE), pytest.param(TOUR, TOUR_PICTURE, marks=pytest.mark.broad)],
+    [(DEMO, PICTURE), pytest.param(TOUR, TOUR_PICTURE, marks=pytest.mark.slow)],
     ids=["demo", "tour"],
 )
 def test_the_recording_shows_what_the_commands_print(commands: Sequence[str], picture: Path) -> None:
