@@ -23,7 +23,7 @@ from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
 from tests.storage import s3_writers
 from tests.test_machine import Machine as PageMachine
-from tests.view.laws import check_walk
+from tests.view_laws.laws import check_walk
 
 TITLE = "Model"
 ABOUT = """

@@ -9,7 +9,7 @@ from quire import Context, Permission, Visibility
 from quire.core.plan import Plan
 from quire.system.lifecycle import archive, expand, hide
 from quire.system.tree import create_detail_page, move_page, remove_page, update_page
-from tests.view.test_laws import check
+from tests.view_laws.laws import check_shown
 
 
 def small_context() -> Context:
@@ -56,7 +56,7 @@ def test_an_agents_change_waits_for_the_next_fold(what: str) -> None:
     ctx.user("And now? " + "word " * 1_900)
     view = ctx.render()
     assert view.fold is not None
-    check(ctx, view, 2_000)
+    check_shown(ctx, view, 2_000)
     fresh = ctx.fork("other").render()
     assert [page.index for page in fresh.pages] == [page.index for page in view.pages]
     assert not ctx.pages._engine.state.deferred_changes()
@@ -78,7 +78,7 @@ def test_an_opened_page_stands_once_after_the_exchange_that_opened_it() -> None:
     assert later.openai()[: len(opened)] == opened
     assert quire.open(ctx.pages.storage, ctx.name, budget=2_000).render().openai() == later.openai()
     assert ctx.why("usr-3").shown == "whole"
-    check(ctx, later, 2_000)
+    check_shown(ctx, later, 2_000)
 
 
 def test_a_fold_keeps_what_was_just_opened() -> None:
@@ -99,7 +99,7 @@ def test_a_fold_keeps_what_was_just_opened() -> None:
         ctx.user("word " * 200)
         view = ctx.render()
     assert any(words in str(message.content) for message in view.messages)
-    check(ctx, view, 1_200)
+    check_shown(ctx, view, 1_200)
 
 
 def test_a_developers_change_of_the_same_page_shows_at_once() -> None:

@@ -13,8 +13,8 @@ from quire.providers import format_messages, format_request, legal_form, parse, 
 from quire.providers.responses import format as format_items
 from tests.providers.histories import ALL, CASES
 from tests.providers.test_sdk import BEYOND_THE_TYPES, check_types
-from tests.view.laws import Forms
-from tests.view.states import Walk
+from tests.view_laws.laws import Forms
+from tests.view_laws.steps import new_walk
 
 Values = dict[str, Any]
 
@@ -88,7 +88,7 @@ def _spoil(value: Any) -> None:
 @pytest.mark.parametrize("shard", range(4))
 def test_the_forms_of_random_states_fit_the_sdk_types_and_round_trip(shard: int) -> None:
     for number in range(shard, 32, 4):
-        walk = Walk(number)
+        walk = new_walk(number)
         for _ in range(12):
             walk.step()
         try:

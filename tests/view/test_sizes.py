@@ -11,7 +11,7 @@ from quire import Context, IrreducibleFloor, Message, ToolCall
 from quire.view.clip import clip_exchange
 from quire.view.parts import TokenCache
 from tests.marks import broad
-from tests.view.laws import Forms, check_legality, check_size
+from tests.view_laws.laws import Forms, check_legality, check_size
 
 BUDGET = 2_000
 
@@ -110,7 +110,7 @@ def test_nothing_but_one_kind_of_text(kind: str) -> None:
         check(ctx)
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 def test_ten_thousand_messages_of_one_token() -> None:
     ctx = asked()
     ctx.import_messages({"role": "user" if n % 2 else "assistant", "content": "a"} for n in range(10_000))
@@ -136,7 +136,7 @@ def test_an_open_exchange_of_two_hundred_calls(answered: int) -> None:
         ctx.render(max_tokens=1_000)
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 def test_thousands_of_pinned_pages_are_named_with_their_tokens() -> None:
     ctx = asked()
     for number in range(2_000):
@@ -195,7 +195,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 // le
 """
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 def test_a_result_of_fifty_megabytes_takes_a_few_times_its_size() -> None:
     done = subprocess.run([sys.executable, "-c", FIFTY_MEGABYTES], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -10,7 +10,7 @@ from quire import CompressionConfig, InvalidValue, Price, RenderOptions, ToolCal
 from quire.errors import UnknownOption
 from quire.model.tokens import VocabularyCounter
 from quire.view.clip import clip_text
-from tests.view.counting import anthropic_tokens, openai_tokens, responses_tokens
+from tests.view_laws.laws import Forms, check_size
 
 
 def talking(budget: int = 100_000) -> quire.Context:
@@ -228,7 +228,4 @@ def test_no_form_costs_more_than_the_view_says(message: dict[str, Any]) -> None:
     ctx = quire.open("memory:")
     ctx.add(message)
     view = ctx.render()
-    request = view.anthropic()
-    assert openai_tokens(view.openai()) <= view.tokens
-    assert responses_tokens(view.responses()) <= view.tokens
-    assert anthropic_tokens(request["messages"], request.get("system", "")) <= view.tokens
+    check_size(view, Forms(view), view.tokens)

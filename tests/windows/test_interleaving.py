@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import quire
 from quire import Context, InvalidOperation, View
-from tests.view.laws import Forms, check_legality, check_size
+from tests.view_laws.laws import Forms, check_legality, check_size
 from tests.windows.sample_apps import Counter
 
 BUDGET = 1_600

@@ -10,7 +10,7 @@ import pytest
 import quire
 from quire import App, CompressionConfig, Context, View
 from tests.marks import broad
-from tests.view.laws import Forms, check_legality, check_size
+from tests.view_laws.laws import Forms, check_legality, check_size
 from tests.windows.sample_apps import Counter
 
 

@@ -165,7 +165,7 @@ def pages_of(ctx: quire.Context) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("tau_airline", 0.085), pytest.param("swe_agent", 0.13, marks=pytest.mark.broad)]
+    ("name", "least"), [("tau_airline", 0.085), pytest.param("swe_agent", 0.13, marks=pytest.mark.slow)]
 )
 def test_the_facts_of_recorded_conversations_are_kept_or_found(name: str, least: float) -> None:
     path = DATA / f"{name}.jsonl.gz"

@@ -2,7 +2,7 @@
 
 import quire
 from quire import Context
-from tests.view.counting import openai_tokens
+from tests.view_laws.laws import Forms, check_size
 
 
 def folded_talk(budget: int = 400) -> tuple[Context, str]:
@@ -65,10 +65,10 @@ def test_the_line_of_a_folded_page_is_counted_anew_when_it_changes() -> None:
     ctx, chapter = folded_talk()
     ctx.pages.update_page(chapter, description="Much more was said than anyone had thought. " * 2)
     view = ctx.render()
-    assert openai_tokens(view.openai()) == view.tokens
+    check_size(view, Forms(view), ctx.budget)
     ctx.pages.update_page(chapter, name="短", description="")
     view = ctx.render()
-    assert openai_tokens(view.openai()) == view.tokens
+    check_size(view, Forms(view), ctx.budget)
 
 
 def test_a_result_before_a_late_system_message_is_not_folded() -> None:

@@ -391,7 +391,7 @@ def test_several_processes_ask_once_and_use_what_comes(
     assert said >= 0.9 * len(asked)
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 def test_the_pages_of_a_killed_process_are_asked_for_by_another(tmp_path: Path) -> None:
     url, log = f"sqlite:{tmp_path}/a.db", tmp_path / "log"
     first = start(url, log, "w", 20, 600)  # its model does not answer
