@@ -1,0 +1,130 @@
+"""The ratchet: no part of the project grows. A change that makes a part smaller lowers its number here.
+
+Lines are counted as `wc -l` counts them, with docstrings and comments, which are not what is too much. So that nothing
+is won by packing, functions and files have limits (ruff limits lines), and the share of words stays.
+"""
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import quire
+from tests.outside import looks_inside
+
+SOURCE = Path(quire.__file__).parent
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+
+PACKAGES = {
+    "adapters": 3_736,
+    "agent": 2_009,
+    "aio": 752,
+    "cli": 5_837 + 74,
+    "conversation": 2_473,
+    "core": 5_762,
+    "formats": 843,
+    "gateway": 3_657,
+    "maintenance": 1_640,
+    "mcp_server": 956,
+    "model": 1_629,
+    "next": 0,
+    "providers": 3_107,
+    "search": 3_615,
+    "server": 3_689 + 5_419,
+    "storage": 10_154,
+    "system": 4_087,
+    "testing": 1_808,
+    "view": 7_662,
+    "windows": 2_118,
+    "": 2_513,
+}
+"""The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
+PYTHON = 68_047
+FILES = 271
+TEST_LINES, MEASURING = 78_000, 13_649
+"""The most lines of `tests`, and of `bench` and `proof` together."""
+LOOK_INSIDE = 250
+"""The most files of tests that look inside (see tests/outside.py)."""
+LONGEST_FILE, LONGEST_FUNCTION = 500, 40
+LONG_FILES = {
+    *("adapters/turns", "agent/agent", "conversation/conversation", "core/plan", "core/reader", "core/records"),
+    *("core/state", "server/responses", "storage/s3/chunks", "system/context_system", "system/json_form"),
+    *("system/undo", "testing/forks", "view/fold/fit_budget", "view/fold/folding", "view/renderer", "view/sheets"),
+    *("windows/window_manager", "windows/windows"),
+}
+"""The files that are longer today. Each goes when its part is built again."""
+LONG_FUNCTIONS = {
+    *("__init__", "_fold", "_render", "_write_and_verify", "acquire", "apply", "fit", "list_entries", "open"),
+    *("play_gateway_demo", "run_stats", "run_turn", "to_document"),
+}
+WORDS = 0.1249
+"""The share of lines with docstrings and comments."""
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Return the text of every file of the package, by its path."""
+    files = sorted(path for path in SOURCE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in files}
+
+
+def python() -> dict[str, str]:
+    return {name: text for name, text in sources().items() if name.endswith(".py")}
+
+
+def lines_below(*folders: str) -> int:
+    """Return the lines of Python below these folders of the project."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sum(path.read_text("utf-8").count("\n") for path in files if "/." not in path.as_posix())
+
+
+def functions(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the names and lengths of the functions of a module."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or 0) - node.lineno + 1
+
+
+def lines_of_words(text: str) -> set[int]:
+    """Return the numbers of the lines with a comment or a docstring."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    found = {token.start[0] for token in tokens if token.type == tokenize.COMMENT}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            found.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return found
+
+
+def test_no_package_grows() -> None:
+    sizes = Counter(dict.fromkeys(PACKAGES, 0))
+    for name, text in sources().items():
+        sizes[name.partition("/")[0] if "/" in name else ""] += text.count("\n")
+    assert {name: size for name, size in sizes.items() if size > PACKAGES[name]} == {}
+    assert sum(text.count("\n") for text in python().values()) <= PYTHON
+    assert len(python()) <= FILES
+
+
+def test_the_tests_and_the_measuring_do_not_grow() -> None:
+    assert lines_below("tests") <= TEST_LINES
+    assert lines_below("bench", "proof") <= MEASURING
+
+
+def test_no_more_tests_look_inside() -> None:
+    inside = [path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if looks_inside(path)]
+    assert len(inside) <= LOOK_INSIDE, inside
+
+
+def test_functions_and_files_are_short() -> None:
+    long_files = {name.removesuffix(".py") for name, text in python().items() if text.count("\n") > LONGEST_FILE}
+    assert long_files <= LONG_FILES
+    lengths = [found for text in python().values() for found in functions(text)]
+    assert {name for name, length in lengths if length > LONGEST_FUNCTION} <= LONG_FUNCTIONS
+
+
+def test_the_share_of_docstrings_and_comments_does_not_fall() -> None:
+    words = sum(len(lines_of_words(text)) for text in python().values())
+    assert words / sum(text.count("\n") for text in python().values()) >= WORDS
