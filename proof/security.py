@@ -31,7 +31,7 @@ from quire.server.app import Service
 from quire.server.routes import Route
 from quire.storage.base import JOURNAL, MESSAGE, PAGE, Record
 from quire.view.escaping import Escaping
-from tests.agent.forged_views import check_round
+from tests.view_laws.test_forgery import check_round
 from tests.server.conftest import TOKEN, talk_in
 from tests.server.test_openapi import ASKED, AUTHORIZED, MODES, ask_for
 from tests.surfaces.test_agent_rights import SHARES, case_for, cells_of, violations

@@ -1,6 +1,7 @@
 """Two contexts that differ only in PRIVATE pages: an agent gets the same bytes from both, for every request."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -9,17 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire import Context, ContextSystem, MemoryStorage, Permission, QuireError, Segment, SegmentType
-from quire.agent import AgentContext, Quota
-from quire.agent.gate import VisibleReader
-from quire.agent.tools import Tools
-from quire.core.plan import Plan
-from quire.core.records import KEY
-from quire.open_context import DEFAULT_SEGMENTS
-from quire.search.vectors import Embedder, Vectors
-from quire.storage.base import MAX_KEY
-from quire.system.segments import add_segment
-from tests.books import WordCounter
+import quire
+from quire import AgentContext, Context, ContextSystem, Permission, QuireError, Quota, Segment, SegmentType, Tools
 from tests.whole_values import whole_repr
 
 WORDS = ("seat", "window", "flight HAT7", "座位", "靠窗的座位", "budget 300", "key")
@@ -52,20 +44,35 @@ def letters(texts: list[str]) -> list[list[int]]:
     return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz座位"] for text in texts]
 
 
-def new_world(secret: bool, embedder: Embedder | None = None) -> World:
-    segments = [*DEFAULT_SEGMENTS]
+@pytest.fixture(autouse=True, scope="module")
+def stopped_clock() -> Iterator[None]:
+    """Give both worlds the same times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "time_ns", lambda: 1_000_000_000_000)
+        yield
+
+
+class WordCounter:
+    """Counts words: fast, and with a result for every text."""
+
+    name = "words"
+    exact = True
+
+    def count(self, text: str) -> int:
+        return len(text.split())
+
+
+def new_world(secret: bool, embedder: Any = None) -> World:
+    segments = [
+        Segment(id="sys", name="System", type=SegmentType.SYSTEM, permission=Permission.READ_ONLY),
+        Segment(id="mem", name="Memory"),
+        Segment(id="usr", name="Conversation", type=SegmentType.USER),
+        Segment(id="win", name="Windows", type=SegmentType.TOOL),
+    ]
     if secret:  # also among the first segments, where it shifts the positions
         segments.insert(1, Segment(id="vault", name="Vault", permission=Permission.PRIVATE))
-
-    def create(plan: Plan) -> None:
-        for segment in segments:
-            add_segment(plan, segment)
-        plan.put_note(KEY, name="kestrel")
-
-    options: dict[str, Any] = {"clock": lambda: 1_000_000, "counter": WordCounter(), "embedder": embedder}
-    system = ContextSystem(MemoryStorage(), "world", **options)
-    system._engine.run("developer", "create", create)
-    ctx = Context(system, budget=BUDGET)
+    given: Any = {"segments": segments, "counter": WordCounter(), "embedder": embedder}
+    ctx = quire.open("memory:", "world", budget=BUDGET, key="kestrel", **given)
     agent = ctx.as_agent(manage=True, quota=Quota(pages=12, bytes=2_000, depth=4, calls=1 << 30))
     return World(ctx, agent, ctx.tools_of(agent), secret)
 
@@ -225,7 +232,7 @@ def differences(one: World, other: World) -> Iterator[str]:
                 yield f"{name}: {mine} ≠ {theirs}"
 
 
-def pair_after(script: list[Step], embedder: Embedder | None = None) -> tuple[World, World]:
+def pair_after(script: list[Step], embedder: Any = None) -> tuple[World, World]:
     worlds = new_world(True, embedder), new_world(False, embedder)
     for step in script:
         mine, theirs = (step(world) for world in worlds)
@@ -234,13 +241,13 @@ def pair_after(script: list[Step], embedder: Embedder | None = None) -> tuple[Wo
 
 
 @given(steps)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_an_agent_cannot_tell_whether_there_are_private_pages(script: list[Step]) -> None:
     assert list(differences(*pair_after(script))) == []
 
 
 @given(steps)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_vectors_of_private_pages_show_nowhere(script: list[Step]) -> None:
     pytest.importorskip("numpy")
     worlds = pair_after(script, letters)
@@ -275,35 +282,14 @@ def test_a_full_vault_beside_a_full_context_shows_nowhere() -> None:
     assert worlds[0].agent.find("taes")  # found only by meaning
 
 
-# Proof that the test can fail
+def test_what_only_one_agent_may_see_is_noticed() -> None:
+    """The test can fail: a page that both may see is in one world only."""
 
+    def write(world: World) -> None:
+        if world.secret:
+            world.pages.create_detail_page("seat", "", "seat", "mem-0")
 
-def test_eyes_that_see_private_pages_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    worlds = pair_after([hidden(lambda w: w.pages.create_detail_page("seat", "", "seat", "vault-0"))])
-    monkeypatch.setattr(VisibleReader, "_is_private", lambda self, number: False)
-    monkeypatch.setattr(VisibleReader, "segment", lambda self, number: self._reader.segment(number))
+    worlds = pair_after([write])
     found = list(differences(*worlds))
-    assert any(line.startswith("get_page vault-1") for line in found)
-    assert any(line.startswith("segments") for line in found)
-    assert any(line.startswith("pages") for line in found)
-    assert any(line.startswith("after vault-0") for line in found)
-
-
-def test_meaning_that_looks_at_private_pages_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numpy")
-    near = Vectors.like
-    everywhere = [(0, MAX_KEY)]
-    monkeypatch.setattr(Vectors, "like", lambda self, vector, spans, limit: near(self, vector, everywhere, limit))
-    step = hidden(lambda w: w.pages.create_detail_page("seat", "", "seat", "vault-0"))
-    worlds = pair_after([step, lambda w: w.ctx.user("a window seat")], letters)
-    assert any(answer(here) != answer(there) for (_, here), (_, there) in zip(*map(searches, worlds), strict=True))
-
-
-def test_an_id_that_counts_all_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def counting(plan: Plan, name: str, description: str) -> str:
-        segment_id = f"a{len(plan.counters)}"
-        add_segment(plan, Segment(id=segment_id, name=name))
-        return segment_id
-
-    monkeypatch.setattr("quire.agent.agent._add_segment", counting)
-    assert any(line.startswith("add Mine") for line in differences(*pair_after([])))
+    for request in ("get_page mem-1", "pages", "after mem-0", "find seat", "view"):
+        assert any(line.startswith(request) for line in found), request
