@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context
-from tests.agent.test_answers import call_of
+from quire import Context, ToolCall
 
 ENGLISH = "".join(f"Reading {number}: the pump at pier {number % 91} ran well.\n" for number in range(300))
 CHINESE = "".join(f"第{number}次读数：码头的水泵运转正常，没有别的可说。" for number in range(160))
@@ -25,7 +24,7 @@ def new_context(budget: int, text: str = "") -> Context:
 
 def answered(ctx: Context, number: int, name: str, arguments: dict[str, Any]) -> str:
     """Return the answer to a model's call as the next view shows it."""
-    ctx.assistant(None, [call_of(number, name, json.dumps(arguments))])
+    ctx.assistant(None, [ToolCall(f"c{number}", name, json.dumps(arguments))])
     said = ctx.tools.call(name, arguments)
     ctx.tool_result(f"c{number}", said)
     messages = ctx.render().openai()
@@ -85,7 +84,7 @@ def test_what_is_reserved_and_prompts_are_no_room() -> None:
 
 def test_calls_made_together_share_the_room() -> None:
     ctx = new_context(2_000, CHINESE)
-    ctx.assistant(None, [call_of(n, "read_page", '{"page": "mem-1", "length": 9000}') for n in range(5)])
+    ctx.assistant(None, [ToolCall(f"c{n}", "read_page", '{"page": "mem-1", "length": 9000}') for n in range(5)])
     said = [ctx.tools.call(call) for call in ctx.pending_calls()[:1]]
     while pending := ctx.pending_calls():
         ctx.tool_result(pending[0].id, said[-1])

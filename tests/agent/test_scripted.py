@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context
-from quire.agent import Quota
-from quire.agent.tools import Tools
+from quire import Context, Quota, Tools
 
 BUDGET = 2_500
 TURNS = 90
