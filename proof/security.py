@@ -15,9 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-import schemathesis
 from packaging.requirements import Requirement
-from schemathesis.python.asgi import HOST
 
 import quire
 from proof import canaries, wire
@@ -26,15 +24,12 @@ from proof.results import ROOT
 from proof.topic import Check, Control, Options
 from quire.agent.gate import Gate
 from quire.core import records
-from quire.server.app import Options as ServerOptions
-from quire.server.app import Service
-from quire.server.routes import Route
 from quire.storage.base import JOURNAL, MESSAGE, PAGE, Record
 from quire.view.escaping import Escaping
-from tests.view_laws.test_forgery import check_round
-from tests.server.conftest import TOKEN, talk_in
-from tests.server.test_openapi import ASKED, AUTHORIZED, MODES, ask_for
+from tests.surfaces.http_service import serving
 from tests.surfaces.test_agent_rights import SHARES, case_for, cells_of, violations
+from tests.surfaces.test_described_requests import WAYS, ask_for, operations_of
+from tests.view_laws.test_forgery import check_round
 
 TITLE = "Security"
 ABOUT = """
@@ -54,7 +49,7 @@ typed errors are allowed.
 A server as a process: clients that send half of their headers, and many event streams. The server closes slow clients,
 refuses streams above its limit and answers other clients. Every open stream receives each change. Requests made from
 the OpenAPI description (schemathesis), valid and invalid: no answer is an error of the server, and every answer has the
-described form. Script injection: 150 payloads in the inspector, in Chromium (long form; `tests/server/inspector`).
+described form. Script injection: hostile texts in the inspector, in Chromium (long form; `tests/server/inspector`).
 
 Secrets: a text that `redact` removes, the token of a server, the key of a client of the gateway, and passwords in
 addresses. None is in a log, an error, an export, a backup, a file, a span, a metric or an answer. Each dependency has a
@@ -136,36 +131,30 @@ def clients(options: Options, **settings: Any) -> Iterator[Check]:
         yield Check(name="event streams", backend="HTTP", count=streams, unit="streams", findings=findings)
 
 
-def described(options: Options, routes: Sequence[Route] = ()) -> Check:
-    """Make requests from the OpenAPI description."""
-    library = quire.Library("memory:")
-    talk_in(library, "book")
-    service = Service(library, TOKEN, ServerOptions(hosts=(HOST,), budget=2_000))
-    requests = 0
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal requests
-        requests += 1
-        await service.app(scope, receive, send)
-
-    schema = schemathesis.openapi.from_asgi("/openapi.json", app, headers=AUTHORIZED)
-    chosen = routes or (ASKED if options.long else options.random("described").sample(ASKED, 6))
+def described(options: Options, path: str = "") -> Check:
+    """Make requests from the OpenAPI description, of all routes or of one path."""
+    examples = 100 if options.long else 2
     findings: list[str] = []
-    for route in chosen:
-        for how in MODES:
-            try:
-                ask_for(schema, route, how, examples=100 if options.long else 2, derandomize=not options.long)
-            except Exception as error:
-                findings.append(f"{route.method} {route.path} ({how}): {' '.join(str(error).split())}"[:300])
-    library.close()
+    with serving(budget=2_000) as service:
+        service.book("book")
+        operations = [one for one in operations_of(service) if path in ("", one.path)]
+        chosen = operations if options.long or path else options.random("described").sample(operations, 6)
+        for operation in chosen:
+            for way in WAYS:
+                try:
+                    ask_for(operation, way, examples)
+                except Exception as error:
+                    name = f"{operation.method.upper()} {operation.path}"
+                    findings.append(f"{name} ({way}): {' '.join(str(error).split())}"[:300])
     facts: dict[str, int | float | str] = {"routes": len(chosen)}
-    return Check(name="described requests", count=requests, unit="requests", facts=facts, findings=findings[:5])
+    count = len(chosen) * len(WAYS) * examples
+    return Check(name="described requests", count=count, unit="requests", facts=facts, findings=findings[:5])
 
 
 def injection() -> Check:
     """Run the tests of the inspector with hostile texts, in a browser."""
-    tests = "tests/server/inspector/test_inspector_hostile.py"
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", tests]
+    tests = "tests/server/inspector"
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-m", "servers", "-k", "hostile", tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     passed = re.search(r"(\d+) passed", done.stdout)
     findings = [] if not done.returncode and passed else [done.stdout.strip()[-300:] or done.stderr.strip()[-300:]]
@@ -406,7 +395,7 @@ def control(options: Options) -> Iterator[Control]:
         found = [f"{check.count} {check.unit}", *check.findings]
         yield Control(name=f"no limits: {check.name}", found=bool(check.findings), evidence="; ".join(found)[:200])
     with patch.object(quire.Library, "list", side_effect=RuntimeError("broken")):
-        check = described(options, [route for route in ASKED if (route.method, route.path) == ("GET", "/api/contexts")])
+        check = described(options, "/api/contexts")
     evidence = " ".join(check.findings[:1])[:200]
     yield Control(name="a route that fails", found=bool(check.findings), evidence=evidence)
     _, leaks = canaries.search(options.folder / "leaks", redact=str)
