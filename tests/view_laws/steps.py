@@ -266,20 +266,22 @@ def reserve(walk: Walk) -> None:
     walk.ctx.pages.add_page(DetailPage(index=index, name="reserved", parent="mem-0"), walk.text())
 
 
-@step()
+@step(often=1)
 def agent(walk: Walk) -> None:
-    """Change, open, hide or write a page as an agent."""
-    page = walk.page("usr", "mem")
+    """Open, hide, write, change, move or remove a page as an agent."""
+    page, into = walk.page("usr", "mem"), walk.chance.choice(("mem-0", walk.page("mem")))
     acting = walk.ctx.as_agent(walk.chance.choice((walk.ctx.pages.actor, "agent")))
-    match walk.chance.randrange(4):
-        case 0:
-            acting.update_page(page, description=walk.text(4))
-        case 1:
-            acting.hide_details(page)
-        case 2:
-            acting.create_detail_page("note", walk.text(4), walk.text(), "mem-0")
-        case _:
-            walk.ctx.tools.call("expand_details", {"page": page})
+    actions: tuple[Callable[[], object], ...] = (
+        lambda: walk.ctx.tools.call("expand_details", {"page": page}),
+        lambda: acting.hide_details(page),
+        lambda: acting.create_detail_page("note", walk.text(4), walk.text(), into),
+        lambda: acting.create_contents_page("part", "", "mem-0", sorted({walk.page("mem"), walk.page("mem")})),
+        lambda: acting.update_page(page, description=walk.text(4)),
+        lambda: acting.set_detail(walk.page("mem"), walk.text()),
+        lambda: acting.move_page(walk.page("mem"), into),
+        lambda: acting.remove_page(walk.page("mem")),
+    )
+    walk.chance.choice(actions)()
 
 
 @step()

@@ -101,10 +101,12 @@ def imported(sent: list[Any]) -> quire.View:
 RECORDED = [path for path in sorted(CORPUS.rglob("*.json*")) if ".times." not in path.name]
 
 
-@pytest.mark.parametrize("budget", [330, 2_000])
-def test_recorded_conversations_keep_the_laws_at_every_message(budget: int) -> None:
+@pytest.mark.parametrize("budget", [330, pytest.param(280, marks=pytest.mark.slow), 2_000])
+def test_recorded_conversations_keep_the_laws_at_every_message(budget: int, request: pytest.FixtureRequest) -> None:
     folds = 0
     for path in RECORDED:
+        if budget == 2_000 and not is_long(request) and path.name.partition(".")[0] not in ("chat", "loop"):
+            continue  # nothing is long enough to fold
         for talk in read_log(path).conversations:
             with quire.open("memory:", budget=budget, counter=COUNTER) as ctx:
                 folds += replay(ctx, talk.messages)
@@ -120,7 +122,6 @@ def replay(ctx: Context, messages: list[object]) -> int:
             view = ctx.render()
             folds += view.fold is not None
             check_view(view, Forms(view), ctx.budget, model)
-            assert ctx.render(preview=True).openai() == view.openai()
     assert ctx.check() == []
     return folds
 
