@@ -1,29 +1,16 @@
-"""Shared parts of the conversation tests: a context with the tests' clock and counter, and comparisons."""
+"""Shared parts of the conversation tests: a context with the tests' counter, and comparisons."""
 
 import json
 from typing import Any
 
 import quire
-from quire import Context, ContextSystem, MemoryStorage, Storage
-from quire.core.plan import Plan
-from quire.open_context import DEFAULT_SEGMENTS
-from quire.system.segments import add_segment
+from quire import Context, MemoryStorage, Storage
 from tests.books import WordCounter
-from tests.clocks import SteppingClock
 
 
 def new_talk(storage: Storage | None = None, name: str = "talk", **options: Any) -> Context:
-    """Return a context with the default segments and the tests' clock and counter."""
-    defaults: dict[str, Any] = {"clock": SteppingClock(), "counter": WordCounter()}
-    pages = ContextSystem(MemoryStorage() if storage is None else storage, name, **defaults | options)
-    if pages.seq == 0:
-        pages._engine.run(pages.actor, "create", _create)
-    return Context(pages)
-
-
-def _create(plan: Plan) -> None:
-    for segment in DEFAULT_SEGMENTS:
-        add_segment(plan, segment)
+    """Return a context with the default segments and the tests' counter."""
+    return quire.open(MemoryStorage() if storage is None else storage, name, **{"counter": WordCounter()} | options)
 
 
 def calling(*ids: str) -> list[quire.ToolCall]:
@@ -79,7 +66,7 @@ def outline(talk: Context) -> dict[str, Any]:
     """Return the whole context without the parts that no rollback restores: times, counters, pins and permissions."""
     document: dict[str, Any] = json.loads(talk.pages.marshal())
     for form in [*document["segments"], *document["pages"].values()]:
-        for field in ("updatedAt", "nextIndex", "permission", "pinned"):
+        for field in ("createdAt", "updatedAt", "nextIndex", "permission", "pinned"):
             form.pop(field, None)
     batches = talk.conversation.mark_map().batch_boundaries
     return {"segments": document["segments"], "pages": document["pages"], "batches": batches}

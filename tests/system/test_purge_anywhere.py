@@ -8,6 +8,7 @@ import pytest
 
 import quire
 from quire import Context, InvalidOperation
+from tests.marks import long
 from tests.system.random_changes import change, edit, speak
 from tests.system.test_purge import SECRET, Shelf, told
 
@@ -17,7 +18,7 @@ def written(shelf: Shelf, random: Random) -> tuple[list[Context], set[str]]:
     books = [Context(shelf.open().pages, budget=random.choice((600, 20_000)))]
     secret: set[str] = set()
     known = ["mem-0", *(books[0].pages.create_detail_page(f"{n}", "", "text", "mem-0") for n in range(4))]
-    for step in range(random.randrange(40, 120)):
+    for step in range(random.randrange(30, 80)):
         book = random.choice(books)
         match random.randrange(12):
             case 0:
@@ -61,10 +62,10 @@ def run(shelf: Shelf, random: Random) -> None:
         assert book.check() == []
 
 
-@pytest.mark.parametrize("backend", ["memory", "file", "sqlite"])
+@pytest.mark.parametrize("backend", [*long("file"), "sqlite"])
 def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
-    rounds = 150 if request.config.getoption("--long") else 3 if backend == "memory" else 1
+    rounds = 150 if request.config.getoption("--long") else 1
     for step in range(rounds):
         place = tmp_path / str(step)
         place.mkdir()
