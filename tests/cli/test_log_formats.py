@@ -4,16 +4,14 @@ import gzip
 import io
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quire
-from quire.errors import InvalidValue
-from quire.formats.files import detect_kind, read_log
-from quire.model.messages import messages_to_text
+from quire import InvalidValue
+from quire.formats import read_log
 from quire.providers import format_messages
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, CODEX, write_lines
@@ -71,7 +69,7 @@ def test_several_conversations_are_separated(tmp_path: Path) -> None:
     assert [found.name for found in history.conversations] == ["", "1"]
     assert len(history.select(2).messages) == 2
     for number in (None, 0, 3):
-        with pytest.raises(InvalidValue, match="2 conversations"):
+        with pytest.raises(InvalidValue):
             history.select(number)
     lists = tmp_path / "lists.json"
     lists.write_text(json.dumps([SAID, SAID]))
@@ -139,35 +137,16 @@ def test_a_line_that_is_not_json_is_skipped_and_reported(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "neither JSON nor JSON Lines: .*; it is empty"),
-        (b"Dear diary,\ntoday", "neither JSON nor JSON Lines"),
-        (b"{}", "No message in"),
-        (b'{"pages": []}', "No message in"),
-        (b"[" * 100_000, "nested too deeply|neither JSON"),
-        (b'"\xff"', "not UTF-8"),
-        (b"\x1f\x8bno gzip", "Cannot read"),
-    ],
+    "data",
+    [b"", b"Dear diary,\ntoday", b"{}", b'{"pages": []}', b"[" * 100_000, b'"\xff"', b"\x1f\x8bno gzip"],
+    ids=range(7),
 )
-def test_a_file_without_a_conversation_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+def test_a_file_without_a_conversation_is_refused(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "x.json"
     file.write_bytes(data)
-    with pytest.raises(InvalidValue, match=words):
-        read_log(str(file))
-    with pytest.raises(InvalidValue, match="Cannot read"):
-        read_log(str(tmp_path))
-
-
-def test_an_exported_file_is_detected_by_its_start(tmp_path: Path) -> None:
-    with quire.open(tmp_path / "a.db") as context:
-        context.user("Hello")
-        context.pages.save(tmp_path / "a.json")
-    with quire.Library(tmp_path / "a.db") as library:
-        library.export("default", tmp_path / "a.quire")
-    write_lines(tmp_path / "talk.jsonl", SAID)
-    kinds = [detect_kind(str(tmp_path / name)) for name in ("a.json", "a.quire", "talk.jsonl", "missing")]
-    assert kinds == ["document", "export", "messages", "messages"]
+    for path in (file, tmp_path):
+        with pytest.raises(InvalidValue):
+            read_log(str(path))
 
 
 # The command
@@ -250,45 +229,6 @@ def test_a_repeated_import_prints_a_warning_and_can_be_undone(run: Run, tmp_path
     assert run("import", store, file, "-c", "new").err == ""  # only the prompt is equal
 
 
-@pytest.mark.parametrize("given", [(), ("--json",)])
-def test_an_interrupted_import_prints_what_it_stored_and_how_to_undo_it(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
-) -> None:
-    few = write_lines(tmp_path / "few.jsonl", SAID)
-    many = write_lines(tmp_path / "many.jsonl", SAID * 400)
-    assert run("import", tmp_path / "a.db", few, "-c", "新").code == 0
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("quire.cli.terminal.Progress.at", stop)
-        ended = run("import", tmp_path / "a.db", many, "-c", "新", *given)
-        dry = run("import", tmp_path / "a.db", many, "-c", "新", "--dry-run", *given)
-    assert (ended.code, dry.code, dry.err) == (130, 130, "")
-    text = json.loads(ended.err)["error"]["message"] if given else ended.err.strip().removeprefix("quire: ")
-    assert text.startswith("stopped after 500 messages into '新'; quire rollback ")
-    command = shlex.split(text.split("; ")[1].removesuffix(" removes them"))
-    assert run(*command[1:]).code == 0
-    with quire.open(tmp_path / "a.db", "新") as context:
-        assert [message.text for message in context.messages()] == ["运行测试。", "Done."]
-
-
-def test_an_interrupted_import_into_a_new_context_can_be_undone(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("quire.cli.terminal.Progress.at", stop)
-        ended = run("import", tmp_path / "a.db", write_lines(tmp_path / "many.jsonl", SAID * 400))
-    command = shlex.split(ended.err.strip().split("; ")[1].removesuffix(" removes them"))
-    assert run(*command[1:]).code == 0
-    with quire.open(tmp_path / "a.db") as context:
-        assert len(context.messages()) == 0
-
-
 def test_import_reads_one_conversation_or_each_into_its_own_context(run: Run, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "runs.jsonl", [{"id": n, "messages": SAID[: n + 1]} for n in range(2)])
     several = run("import", tmp_path / "a.db", file)
@@ -334,4 +274,8 @@ def test_an_exported_conversation_is_imported_as_it_was(run: Run, store: Path, t
     values = run("import", tmp_path / "b.db", tmp_path / "talk.jsonl", "--json").value()
     assert (values["findings"], values["skipped"]) == ([], {})
     with quire.open(store, NAME) as context, quire.open(tmp_path / "b.db") as copy:
-        assert messages_to_text(copy.messages()) == messages_to_text(context.messages())
+        said = [
+            [(message.role, message.text, message.tool_calls) for message in talk.messages()]
+            for talk in (context, copy)
+        ]
+    assert said[0] == said[1]

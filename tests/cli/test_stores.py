@@ -6,9 +6,10 @@ import pytest
 
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, write_lines
+from tests.marks import servers as on_servers
 from tests.servers import postgres, s3
 
-KINDS = ("file", "postgres", "s3")
+KINDS = ("file", *on_servers("postgres", "s3"))
 
 
 def url_of(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -39,9 +39,10 @@ class Bookcase:
         if not quiet:
             self._wait()
         self._manage = manage
-        self._equip()
+        self.equip()
 
-    def _equip(self) -> None:
+    def equip(self) -> None:
+        """Make the agent of the context and its tools."""
         self.agent = self.ctx.as_agent(manage=self._manage, quota=Quota(calls=1 << 40))
         self.tools = self.ctx.tools_of(self.agent)
 
@@ -49,7 +50,7 @@ class Bookcase:
         """Return a copy, for changes that are not kept."""
         case = copy(self)
         case.ctx = self.ctx.fork(f"fork {next(_NUMBERS)}")
-        case._equip()
+        case.equip()
         return case
 
     def parent_of(self, page: Leaf) -> Leaf | None:
