@@ -13,9 +13,9 @@ RECORD = ("insert", "delete", "replace", "compress", "undo")
 STEPS: dict[str, Step] = {}
 
 
-def new_walk(number: int, **options: Any) -> Walk:
-    """Return a walk with all actions."""
-    return Walk(number, STEPS, **options)
+def new_walk(number: int, *, without: str = "", **options: Any) -> Walk:
+    """Return a walk with all actions but one."""
+    return Walk(number, {name: each for name, each in STEPS.items() if name != without}, **options)
 
 
 def step(*, often: int = 0, arrives: bool = False) -> Callable[[Callable[[Walk], object]], Callable[[Walk], object]]:
