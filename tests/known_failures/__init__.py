@@ -8,25 +8,23 @@ from typing import Any
 
 import pytest
 
-from tests.exclusions import EXCLUSIONS
-
 FIRST_STEP, LAST_STEP = 2, 9
 
 
 def until_step(
-    step: int, why: str, raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError
+    step: int,
+    why: str,
+    raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError,
+    *,
+    example_of: str = "",
 ) -> pytest.MarkDecorator:
-    """Return the mark of a test that fails until a step is done. `raises` is the only kind of failure that counts."""
+    """Return the mark of a test that fails until a step is done. `raises` is the only kind of failure that counts.
+
+    `example_of` names the row of `tests/exclusions.py` that leaves this failure out of the random tests.
+    """
     assert FIRST_STEP <= step <= LAST_STEP, step
-    return pytest.mark.xfail(strict=True, raises=raises, reason=f"step {step}: {why}")
-
-
-def until_mended(
-    name: str, raises: type[BaseException] | tuple[type[BaseException], ...] = AssertionError
-) -> pytest.MarkDecorator:
-    """Return the mark of the fixed example of an exclusion. Raises `KeyError` if it is not in the list any more."""
-    row = {each.name: each for each in EXCLUSIONS}[name]
-    return until_step(row.step, row.why, raises)
+    reason = f"step {step}: {why}" + f" ({example_of})" * bool(example_of)
+    return pytest.mark.xfail(strict=True, raises=raises, reason=reason)
 
 
 def fails(*values: Any, step: int, why: str, id: str | None = None) -> Any:  # noqa: A002

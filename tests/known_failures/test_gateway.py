@@ -4,13 +4,17 @@ import json
 import os
 import random
 import socketserver
+import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, NamedTuple
 
 import pytest
@@ -91,7 +95,7 @@ def _left(number: int) -> Message:
     return {"role": "system", "content": f"<total_tokens>{15_000_000 - number} tokens left</total_tokens>"}
 
 
-@until_step(5, "a system message stands before a message of the user")
+@until_step(5, "a system message stands before a message of the user", example_of="system_after_fold")
 def test_a_request_that_folds_in_a_later_turn_is_legal(upstream: StrictProvider) -> None:
     with _open(upstream, budget=6_000) as gateway:
         client = Client(gateway.url)
@@ -154,14 +158,14 @@ def test_a_message_that_is_cut_is_counted(upstream: StrictProvider) -> None:
 
 @until_step(5, "every error but two is passed on")
 def test_a_folded_request_that_is_refused_is_sent_once_as_the_client_wrote_it(upstream: StrictProvider) -> None:
-    with _open(upstream) as gateway:
+    with _open(upstream, budget=1_000) as gateway:
         client = Client(gateway.url)
 
         def refuse_folded(body: Body) -> Reply | Fault:
             return Reply("ok") if len(body["messages"]) == len(client.messages) else Fault(400, "no reason")
 
         upstream.script = refuse_folded
-        answers = [client.ask(f"Q{number} " + "word " * 200) for number in range(30)]
+        answers = [client.ask(f"Q{number} " + "word " * 200) for number in range(8)]
     assert {answer.status for answer in answers} == {200}
     assert any(answer.note for answer in answers)
 
@@ -252,14 +256,21 @@ _LATE = b"HTTP/1.1 408 Request Time-out\r\ncontent-length: 0\r\nconnection: clos
 
 
 class Echo(socketserver.ThreadingTCPServer):
-    """An upstream that answers with the last message. The first answer has more bytes than it says."""
+    """An upstream that answers with the last message, or with given bytes.
+
+    The first answer has `more` bytes than it says, after a pause.
+    """
 
     daemon_threads = True
 
-    def __init__(self, more: bytes, pause: float) -> None:
-        self.more, self.pause = more, pause
+    def __init__(self, more: bytes = b"", pause: float = 0, instead: bytes = b"") -> None:
+        self.more, self.pause, self.instead = more, pause, instead
         super().__init__(("127.0.0.1", 0), EchoHandler)
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
 
     @property
     def url(self) -> str:
@@ -277,6 +288,10 @@ class EchoHandler(socketserver.StreamRequestHandler):
                 length = int(value)
             if line == b"\r\n":
                 said = json.loads(self.rfile.read(length))["messages"][-1]["content"]
+                if self.server.instead:
+                    with suppress(OSError):
+                        self.wfile.write(self.server.instead)
+                    return
                 more, self.server.more = self.server.more, b""
                 self.wfile.write(_answer(f"answer to {said}") + more * (not self.server.pause))
                 if more and self.server.pause:
@@ -296,8 +311,48 @@ def test_each_client_gets_the_answer_to_its_own_request(more: bytes, pause: floa
             answer = Client(gateway.url, f"s{number}").ask(f"q{number}")
             texts.append(answer.body["content"][0]["text"] if answer.status == 200 else str(answer.status))
             time.sleep(0.15)
-        upstream.shutdown()
     assert texts == ["answer to q0", "answer to q1", "answer to q2"]
+
+
+_ALONE = """
+import sys
+import quire.gateway
+with quire.gateway.start("memory:", anthropic=sys.argv[1], port=0, mode="fold", budget=3_000) as gateway:
+    print(gateway.url, flush=True)
+    sys.stdin.readline()
+print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
+"""
+
+
+def _endless() -> bytes:
+    return b"HTTP/1.1 400 Bad\r\ncontent-type: application/json\r\n\r\n" + b"x" * (300 << 20)
+
+
+def _packed() -> bytes:
+    """Return an answer of 5 MB that is a hundred times as large when it is unpacked."""
+    packer, noise = zlib.compressobj(1, zlib.DEFLATED, 31), random.Random(1).randbytes(4_000).hex().encode()
+    start = packer.compress(b'{"a":"')
+    parts = [packer.compress(noise + b"0" * 500_000) for _ in range(1_000)]
+    data = b"".join([start, *parts, packer.compress(b'"}'), packer.flush()])
+    head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: "
+    return f"{head}{len(data)}\r\n\r\n".encode() + data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [_endless, _packed])
+@until_step(5, "the whole body is held in memory")
+def test_an_answer_without_end_takes_little_memory(make: Callable[[], bytes]) -> None:
+    with (
+        Echo(instead=make()) as upstream,
+        subprocess.Popen(
+            [sys.executable, "-c", _ALONE, upstream.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as alone,
+    ):
+        assert alone.stdout
+        with suppress(OSError, ValueError):
+            Client(alone.stdout.readline().strip()).ask("q")
+        most = int(alone.communicate("\n", timeout=60)[0]) >> 10
+    assert most < 300, f"{most} MB"
 
 
 _FAKE_CLIENT = """#!{python}
@@ -328,6 +383,7 @@ def test_a_run_refuses_programs_without_its_token(
     assert capfd.readouterr().out.split()[-1] in {"401", "403", "404"}
 
 
+@pytest.mark.slow
 @until_step(8, "a run without a request ends without a word")
 def test_a_run_without_a_request_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -341,14 +397,20 @@ def test_a_run_takes_the_option_redact(tmp_path: Path, monkeypatch: pytest.Monke
     assert _run_client(tmp_path, monkeypatch, "--redact") == 0
 
 
-@pytest.fixture
-def recorded(upstream: StrictProvider, tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def session_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with one session of a gateway that folded."""
-    with _open(upstream, tmp_path / "a.db", 1_000) as gateway:
+    where = tmp_path_factory.mktemp("recorded") / "a.db"
+    with StrictProvider() as upstream, _open(upstream, where, 1_000) as gateway:
         client = Client(gateway.url)
         for number in range(14):
             client.ask(f"Q{number:02} " + "word " * 80)
-    return str(tmp_path / "a.db")
+    return where
+
+
+@pytest.fixture
+def recorded(session_store: Path, tmp_path: Path) -> str:
+    return str(copyfile(session_store, tmp_path / "a.db"))
 
 
 @until_step(7, "the figures of an erased session stay")

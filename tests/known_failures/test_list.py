@@ -14,7 +14,7 @@ LAST_STEP = 6
 @pytest.mark.parametrize("row", EXCLUSIONS, ids=lambda row: str(row.name))
 def test_each_exclusion_has_a_fixed_example_and_a_known_step(row: Exclusion) -> None:
     texts = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
-    assert any(f'until_mended("{row.name}"' in text for text in texts)
+    assert any(f'example_of="{row.name}"' in text for text in texts), "no `until_step(…, example_of=…)` names it"
     assert FIRST_STEP <= row.step <= LAST_STEP
     assert row.why
 

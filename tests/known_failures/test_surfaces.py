@@ -75,6 +75,7 @@ def test_the_key_of_the_map_explains_the_chosen_page(tmp_path: Path) -> None:
     assert len(after) > len(before)
 
 
+@pytest.mark.clients
 @until_step(5, "the turn ends, and the model is not told", raises=(AssertionError, TypeError))
 def test_a_tool_that_was_never_offered_is_answered_and_the_loop_goes_on() -> None:
     openai = pytest.importorskip("openai")
