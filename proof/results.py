@@ -56,11 +56,10 @@ class Results(Struct, kw_only=True):
 
 
 class Defect(Struct, kw_only=True):
-    """A defect of quire that a topic found, and the test that failed before the fix."""
+    """A defect of quire that a topic found. It is fixed."""
 
     topic: str
     defect: str
-    test: str
 
 
 class Section(NamedTuple):
@@ -133,8 +132,8 @@ def _section(name: str, section: Section, defects: list[Defect]) -> str:
         lines.append("")
     own = [one for one in defects if one.topic == name]
     if own:
-        lines += ["Defects that this topic found in quire; each is fixed and has a test that failed before:", ""]
-        lines += [f"- {one.defect} (`{one.test}`)" for one in own] + [""]
+        lines += ["Defects that this topic found in quire; each is fixed:", ""]
+        lines += [f"- {one.defect}" for one in own] + [""]
     origins = dict.fromkeys([one.origin for one in results.checks] + [one.origin for one in results.controls])
     lines += [f"`{one.command}`, seed {one.seed}, commit {one.commit}.\n" for one in origins]
     return "\n".join(lines)
