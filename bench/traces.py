@@ -1,10 +1,11 @@
 """Recorded conversations, their token counts, and the raw floor for them.
 
-The traces are read from a folder next to the project, if it exists.
+The traces are in the folder that `QUIRE_DATA` names, or in `../shared/data` next to the project, if it exists.
 """
 
 import gzip
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,7 +14,8 @@ from typing import Any
 
 from quire import VocabularyCounter
 
-TRACES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "tau_airline.jsonl.gz"
+DATA = Path(os.environ.get("QUIRE_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+TRACES = DATA / "tau_airline.jsonl.gz"
 COUNT = VocabularyCounter().count
 Values = dict[str, Any]
 

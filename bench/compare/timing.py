@@ -1,0 +1,174 @@
+"""What is timed: workers of both sides and of the raw floor measure in turns, a few operations each time."""
+
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from bench.compare import servers
+from bench.compare.figures import STATISTICS, Row, compare, plain
+from bench.compare.sides import Side, Worker
+
+Sides = tuple[Side, Side]
+Series = dict[str, list[list[float]]]
+_CROWD = 8
+_IMPORTS = {
+    "import quire": "import quire",
+    "import quire, first turn": "import quire; c = quire.open('memory:'); c.user('Hello.'); c.render().openai()",
+}
+_FRESH = """
+import sys, time
+sys.path.insert(0, {path!r})
+start = time.perf_counter()
+{code}
+print(time.perf_counter() - start)
+"""
+
+
+class Timed(NamedTuple):
+    """A timed program of the workers, its options, the names of its series, and how long it runs.
+
+    `where` is the store, with the name of a new folder for `{}`. The `processes` run one after the other, as one may be
+    slower than another by chance. `floor` is the budget of the raw floor; without one it only inserts.
+    """
+
+    program: str
+    options: Mapping[str, Any]
+    names: Mapping[str, str]
+    rounds: int = 20
+    batch: int = 25
+    processes: int = 2
+    where: str = "sqlite:{}/store.db"
+    statistics: Sequence[str] = ("median",)
+    floor: int = 0
+
+
+def measure(plan: Timed, group: str, sides: Sides, folder: Path) -> list[Row]:
+    """Return the rows of a timed program. Raises `MeasureError`."""
+    found = [Series(), Series(), Series()]
+    for _ in range(plan.processes):
+        places = [folder / uuid4().hex for _ in found]
+        for place in places:
+            place.mkdir()
+        starts = [(plan.program, {**plan.options, "where": plan.where.format(place)}) for place in places[:2]]
+        starts.append(("floor", {"where": str(places[2] / "floor.db"), "budget": plan.floor}))
+        _alternate(sides, starts, plan, found)
+    return _rows(plan, group, found)
+
+
+def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, found: Sequence[Series]) -> None:
+    """Prepare all workers at once; then ask one after the other for a batch, and the other way round the next time."""
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(side)) for side in (*sides, sides[0])]
+        for worker, (program, options) in zip(workers, starts, strict=True):
+            worker.send(start=program, options=options)
+        for worker in workers:
+            worker.answer()
+            worker.ask(more=1)  # what is imported late is there when the clock starts
+        pairs = list(zip(workers, found, strict=True))
+        for number in range(plan.rounds):
+            for worker, series in pairs if number % 2 else pairs[::-1]:
+                times = worker.ask(more=plan.batch)
+                for name in times.keys() | plan.names.keys():
+                    series.setdefault(name, []).append(times.get(name, []))
+
+
+def _rows(plan: Timed, group: str, found: Sequence[Series]) -> list[Row]:
+    old, new, raw = found
+    floor = STATISTICS["median"](raw["floor"])
+    rows = []
+    for series, name in plan.names.items():
+        statistics = ("typical",) if series == "fold" else plan.statistics
+        for statistic in statistics:
+            if not any(old[series]) or not any(new[series]):
+                continue
+            one, other = (STATISTICS[statistic](side[series]) for side in (old, new))
+            ratio, noise = compare(statistic, old[series], new[series])
+            full = name if len(statistics) == 1 else f"{name}: {statistic}"
+            rows.append(Row(group, full, "s", one, other, ratio, noise, floor))
+            if series == "fold":
+                rows.append(_cycle(f"{name}, and those before it", group, old, new, floor))
+    return rows
+
+
+def _cycle(name: str, group: str, old: Series, new: Series, floor: float) -> Row:
+    """Return the seconds of all turns for each fold: work that is done in advance counts too."""
+    one, other = (sum(map(sum, side["turn"])) / sum(map(len, side["fold"])) for side in (old, new))
+    return Row(group, name, "s", one, other, other / one, compare("mean", old["turn"], new["turn"])[1], floor)
+
+
+def fresh(group: str, sides: Sides, folders: Sequence[Path], rounds: int) -> list[Row]:
+    """Return the times of `import quire` and of a first turn, in new processes without other packages on their path.
+
+    The floor is the import of asyncio.
+    """
+    rows = []
+    for name, code in _IMPORTS.items():
+        pairs = zip(sides, folders, strict=True)
+        jobs = [(side.python, _FRESH.format(path=str(folder), code=code)) for side, folder in pairs]
+        jobs.append((sides[0].python, _FRESH.format(path="", code="import asyncio")))
+        found: list[list[list[float]]] = [[], [], []]
+        for number in range(rounds + 1):
+            for (python, program), values in zip(jobs, found, strict=True):
+                done = subprocess.run([python, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+                values += [[float(done.stdout)]] if number else []  # the first process writes the bytecode
+        one, other, floor = (STATISTICS["median"](each) for each in found)
+        rows.append(Row(group, name, "s", one, other, *compare("median", *found[:2]), floor))
+    return rows
+
+
+def postgres(group: str, sides: Sides, rounds: int) -> list[Row]:
+    """Return a commit to PostgreSQL, and the rate of eight workers as a share of eight that insert bare rows."""
+    plan = Timed("commit", {}, {"commit": "a commit to PostgreSQL, without fsync"}, rounds)
+    found = [Series(), Series(), Series()]
+    with servers.postgres("old", "new", "bare") as (*urls, bare):
+        starts = [("commit", {"where": url, "name": "one"}) for url in urls]
+        _alternate(sides, [*starts, ("bare_postgres", {"where": bare})], plan, found)
+        old, new, raw = _crowds(sides, urls, bare, rounds)
+    shares = ([[rate / most for [rate], [most] in zip(side, raw, strict=True)]] for side in (old, new))
+    one, other = map(STATISTICS["median"], shares)
+    name = f"rate of {_CROWD} workers, of that of bare inserts"
+    return [*_rows(plan, group, found), Row(group, name, "share", one, other, *compare("median", old, new))]
+
+
+def _crowds(sides: Sides, urls: Sequence[str], bare: str, rounds: int) -> list[list[list[float]]]:
+    """Return the rates of eight workers of each side, and of eight that insert bare rows, round by round."""
+    rates: list[list[list[float]]] = [[], [], []]
+    with ExitStack() as stack:
+        crowds = [[stack.enter_context(Worker(side)) for _ in range(_CROWD)] for side in (*sides, sides[0])]
+        for number in range(_CROWD):
+            for crowd, url in zip(crowds, urls, strict=False):
+                crowd[number].ask(start="commit", options={"where": url, "name": f"crowd-{number}"})
+            crowds[2][number].ask(start="bare_postgres", options={"where": bare})
+        for number in range(rounds + 1):
+            for crowd, values in zip(crowds, rates, strict=True):
+                start = time.perf_counter()
+                for worker in crowd:
+                    worker.send(more=100)
+                for worker in crowd:
+                    worker.answer()
+                values += [[_CROWD * 100 / (time.perf_counter() - start)]] if number else []
+    return rates
+
+
+def s3(group: str, sides: Sides) -> list[Row]:
+    """Return the requests of each operation on S3, counted between the client and the server."""
+    with servers.s3() as there:
+        old, new = (_requests(side, there) for side in sides)
+    return [plain(group, f"S3 requests, {name}", "", old[name], new[name]) for name in old]
+
+
+def _requests(side: Side, there: servers.Counted) -> dict[str, float]:
+    found: dict[str, float] = {}
+    with Worker(side, **there.variables) as worker:
+        worker.ask(start="operations", options={"where": f"s3://{there.bucket}/{uuid4().hex}"})
+        before = len(there.seen)
+        while answer := worker.ask(more=1):
+            time.sleep(0.3)  # work in the background belongs to its operation
+            [(name, [repeats])] = answer.items()
+            found[name] = (len(there.seen) - before) / repeats
+            before = len(there.seen)
+    return found

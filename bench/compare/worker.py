@@ -1,0 +1,284 @@
+"""The program that measures one side. It takes commands from standard input, one JSON value a line, and answers each.
+
+The path of its process decides which quire it imports. It uses public names only. A timed program prepares itself and
+returns a step: a function that does its operation once and returns the seconds, by name.
+"""
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+from typing import Any, TextIO
+
+import quire
+from bench.compare import evidence
+from bench.compare.talks import BUDGET, opened
+from bench.traces import RawFloor, Values, conversation, system
+
+Step = Callable[[], Mapping[str, float]]
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Return the time that a call takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def repeated(name: str, action: Callable[[], object]) -> Step:
+    """Return a step of one operation."""
+    return lambda: {name: seconds(action)}
+
+
+def endless(start: int) -> Iterator[Values]:
+    """Yield messages without end, from this place of a long conversation."""
+    messages = conversation(start + 20_000)
+    while True:
+        yield from islice(messages, start, None)
+
+
+def store(where: str, messages: int, budget: int = BUDGET) -> quire.Context:
+    """Return a context with a conversation of this length, drawn once."""
+    ctx = opened(where, budget=budget)
+    ctx.system(system())
+    ctx.import_messages(conversation(messages))
+    ctx.render()
+    return ctx
+
+
+def turn(where: str, messages: int, budget: int) -> Step:
+    """Add a message and draw the view as the provider gets it. A turn that folds counts as a fold too."""
+    ctx, rest = store(where, messages, budget), endless(messages)
+
+    def step() -> Mapping[str, float]:
+        message = next(rest)
+        start = time.perf_counter()
+        ctx.add(message)
+        view = ctx.render()
+        view.openai()
+        took = time.perf_counter() - start
+        return {"turn": took} if view.fold is None else {"turn": took, "fold": took}
+
+    return step
+
+
+def append(where: str, messages: int) -> Step:
+    """Add a message to a conversation, without a view."""
+    ctx, rest = store(where, messages), endless(messages)
+    return repeated("append", lambda: ctx.add(next(rest)))
+
+
+def commit(where: str, name: str) -> Step:
+    """Add a short message to a new context."""
+    ctx, places = opened(where, name), count()
+    return repeated("commit", lambda: ctx.user(f"Message {next(places)}: the pump moves water through the valve."))
+
+
+def resume(where: str, messages: int) -> Step:
+    """Open a context, then set its prompt and draw its view."""
+    store(where, messages).close()
+
+    def step() -> Mapping[str, float]:
+        start = time.perf_counter()
+        ctx = opened(where)
+        middle = time.perf_counter()
+        ctx.system(system())
+        ctx.render().openai()
+        end = time.perf_counter()
+        ctx.close()
+        return {"open": middle - start, "resume": end - start}
+
+    return step
+
+
+def fork(where: str, messages: int) -> Step:
+    """Copy a context inside its store."""
+    ctx, places = store(where, messages), count()
+    return repeated("fork", lambda: ctx.fork(f"fork-{next(places)}"))
+
+
+def contexts(where: str, number: int) -> Step:
+    """Open one context of many and draw its view."""
+    library, chance = quire.Library(where), Random(3)
+    for place in range(number):
+        with library.open(f"user-{place}", budget=BUDGET) as ctx:
+            ctx.user(f"I am user {place}.")
+
+    def step() -> Mapping[str, float]:
+        start = time.perf_counter()
+        with library.open(f"user-{chance.randrange(number)}") as ctx:
+            ctx.render().openai()
+            return {"open": time.perf_counter() - start}
+
+    return step
+
+
+def queries(messages: int) -> Iterator[str]:
+    """Yield three words that stand together somewhere in a conversation."""
+    chance = Random(9)
+    texts = [words for message in conversation(messages) if len(words := message["content"].split()) > 8]
+    while True:
+        words = chance.choice(texts)
+        start = chance.randrange(len(words) - 3)
+        yield " ".join(words[start : start + 3])
+
+
+def find(where: str, messages: int) -> Step:
+    """Search a conversation with an open handle that has searched before, and with one that was just opened."""
+    ctx, words = store(where, messages), queries(messages)
+    ctx.find(next(words))
+
+    def step() -> Mapping[str, float]:
+        with opened(where) as other:
+            return {
+                "first": seconds(lambda: other.find(next(words))),
+                "find": seconds(lambda: ctx.find(next(words))),
+            }
+
+    return step
+
+
+def recall(where: str, messages: int) -> Step:
+    """Draw views with recall, each after a new question."""
+    ctx, words = store(where, messages), queries(messages)
+
+    def ask(share: float | bool) -> float:
+        ctx.user(f"What did you tell me about {next(words)}?")
+        took = seconds(lambda: ctx.render(recall=share))
+        ctx.assistant("I do not know.")
+        return took
+
+    return lambda: {"some": ask(True), "all": ask(1.0)}
+
+
+def pages(where: str, number: int) -> Step:
+    """Append to a folder of many pages, open the store and read one page, hide a page. Nothing is drawn."""
+    counter = quire.EstimateCounter()
+    ctx = opened(where, counter=counter)
+    for start in range(0, number, 10_000):
+        part = range(start, min(start + 10_000, number))
+        ctx.import_messages({"role": ("user", "assistant")[place % 2], "content": f"Order {place}."} for place in part)
+    listed = [page.index for page in ctx.pages.list_pages("usr") if isinstance(page, quire.DetailPage)]
+    Random(5).shuffle(listed)
+
+    def read(index: str) -> None:
+        with opened(where, counter=counter) as other:
+            other.pages.detail(index)
+
+    def step() -> Mapping[str, float]:
+        index = listed.pop()
+        return {
+            "append": seconds(lambda: ctx.user("One more order.")),
+            "read": seconds(lambda: read(index)),
+            "hide": seconds(lambda: ctx.pages.hide(index)),
+        }
+
+    return step
+
+
+def operations(where: str) -> Step:
+    """Do one named operation after the other, so that another process can count the requests of each."""
+    ctx, rest = opened(where), endless(0)
+    actions: dict[str, Callable[[], object]] = {
+        "a message of 100": lambda: ctx.add(next(rest)),
+        "a turn of 100": lambda: (ctx.add(next(rest)), ctx.render()),
+        "a second context": lambda: opened(where, "second").user("Hello."),
+        "open the store and draw": lambda: opened(where).render(),
+        "find": lambda: ctx.find("flight"),
+        "fork": lambda: ctx.fork("copy"),
+    }
+    waiting = iter(actions.items())
+
+    def step() -> Mapping[str, float]:
+        for name, action in islice(waiting, 1):
+            repeats = 100 if name.endswith("100") else 1
+            for _ in range(repeats):
+                action()
+            return {name: float(repeats)}
+        return {}
+
+    return step
+
+
+def floor(where: str, budget: int) -> Step:
+    """Insert a message and commit; with a budget, also take the newest messages that fit. Quire takes no part."""
+    raw, rest = RawFloor(where, budget), endless(2_000)
+    raw.fill(conversation(2_000))
+
+    def once() -> None:
+        raw.append(next(rest))
+        if budget:
+            raw.render()
+
+    return repeated("floor", once)
+
+
+def bare_postgres(where: str) -> Step:
+    """Insert a row in one transaction. Quire takes no part."""
+    import psycopg
+
+    db = psycopg.connect(where, autocommit=True)
+    db.execute("CREATE TABLE IF NOT EXISTS floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text)")
+    body = json.dumps({"role": "user", "content": "The pump moves water through the valve."})
+    return repeated("floor", lambda: db.execute("INSERT INTO floor (body) VALUES (%s)", (body,)))
+
+
+def disk(where: str, messages: int) -> dict[str, float]:
+    """Return the bytes that a conversation takes on the disk after its turns, and after one search."""
+    with opened(where) as ctx:
+        ctx.system(system())
+        for message in conversation(messages):
+            ctx.add(message)
+            ctx.render()
+    before = _allocated(where)
+    with opened(where) as ctx:
+        ctx.find("flight")
+    return {"bytes": before, "searched": _allocated(where)}
+
+
+def _allocated(where: str) -> int:
+    path = Path(where.partition(":")[2])
+    files = path.rglob("*") if path.is_dir() else path.parent.glob(path.name + "*")
+    return sum(512 * file.stat().st_blocks for file in files)
+
+
+TIMED: Mapping[str, Callable[..., Step]] = {
+    program.__name__: program
+    for program in (turn, append, commit, resume, fork, contexts, find, recall, pages, operations, floor, bare_postgres)
+}
+ONCE: Mapping[str, Callable[..., Mapping[str, float]]] = {
+    program.__name__: program for program in (disk, evidence.bill, evidence.facts, evidence.strict, evidence.shown)
+}
+
+
+def serve(commands: TextIO, answers: TextIO) -> None:
+    """Answer commands until the input ends: `start` a timed program, do `more` steps of it, or do something `once`."""
+    step: Step = dict
+    for line in commands:
+        command: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = defaultdict(list)
+        try:
+            if "start" in command:
+                step = TIMED[command["start"]](**command["options"])
+            elif "once" in command:
+                answer |= ONCE[command["once"]](**command["options"])
+            else:
+                for name, took in (pair for _ in range(command["more"]) for pair in step().items()):
+                    answer[name].append(took)
+        except Exception as error:  # the other side, and the other measurements, go on
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is not an answer
+    replies.write(json.dumps({"quire": str(Path(str(quire.__file__)).resolve())}) + "\n")
+    replies.flush()
+    serve(sys.stdin, replies)
