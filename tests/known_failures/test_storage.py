@@ -151,33 +151,24 @@ def test_an_erasure_tells_the_truth_about_a_symbolic_link(tmp_path: Path) -> Non
     assert not (left and erased.scrubbed), left
 
 
-def _write_file(where: str, folder: Path) -> None:
-    with quire.open(folder / "a.db", "m") as ctx:
-        ctx.user("hello")
-
-
-def _write_folder(where: str, folder: Path) -> None:
-    with quire.open(f"file:{folder}/store", "m") as ctx:
-        ctx.user("hello")
-
-
-def _write_backup(where: str, folder: Path) -> None:
-    quire.backup(where, str(folder / "b.db"))
-
-
-def _write_export(where: str, folder: Path) -> None:
-    assert main(["export", where, str(folder / "out.jsonl")]) == 0
-
-
 def _write_audit(where: str, folder: Path) -> None:
     with quire.open(where, "m") as ctx:
         ctx.audit(folder / "audit.jsonl")
 
 
 @until_step(2, "stores and exports can be read by all users of the machine")
-@pytest.mark.parametrize("write", [_write_file, _write_folder, _write_backup, _write_export, _write_audit])
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda where, folder: quire.open(folder / "a.db").user("x"), id="file"),
+        pytest.param(lambda where, folder: quire.open(f"file:{folder}/store").user("x"), id="folder"),
+        pytest.param(lambda where, folder: quire.backup(where, str(folder / "b.db")), id="backup"),
+        pytest.param(lambda where, folder: main(["export", where, str(folder / "out.jsonl")]), id="export"),
+        pytest.param(_write_audit, id="audit"),
+    ],
+)
 def test_what_quire_writes_is_for_its_owner_only(
-    write: Callable[[str, Path], None], tmp_path: Path, open_umask: None
+    write: Callable[[str, Path], object], tmp_path: Path, open_umask: None
 ) -> None:
     where, made = str(tmp_path / "a.db"), tmp_path / "made"
     with quire.open(where, "m") as ctx:
@@ -197,56 +188,27 @@ def open_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def _no_page(ctx: Context) -> None:
-    ctx.pages.get_page("mem-99")
-
-
-def _no_segment(ctx: Context) -> None:
-    ctx.pages.set_segment_permission("nope", Permission.PRIVATE)
-
-
-def _no_window(ctx: Context) -> None:
-    ctx.windows.close("nope")
-
-
-def _no_app(ctx: Context) -> None:
-    ctx.windows.open("nope")
-
-
-def _unknown_option(ctx: Context) -> None:
-    ctx.render(bugdet=1)  # type: ignore[call-arg]
-
-
-def _no_room(ctx: Context) -> None:
-    ctx.system("word " * 2_000)
-    ctx.render(max_tokens=100)
-
-
-def _bad_value(ctx: Context) -> None:
-    ctx.budget = -1
-
-
-def _no_context(_: Context) -> None:
-    quire.Library("memory:").open("nope", create=False)
-
-
 _LOSES = "an error does not survive the way between two processes"
+
+
+def _loses(name: str, call: Callable[[Context], object]) -> Any:
+    return fails(call, step=2, why=_LOSES, id=name)
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        fails(_no_page, step=2, why=_LOSES),
-        fails(_no_segment, step=2, why=_LOSES),
-        fails(_no_window, step=2, why=_LOSES),
-        fails(_no_app, step=2, why=_LOSES),
-        fails(_unknown_option, step=2, why=_LOSES),
-        _no_context,
-        _no_room,
-        _bad_value,
+        _loses("page", lambda ctx: ctx.pages.get_page("mem-99")),
+        _loses("segment", lambda ctx: ctx.pages.set_segment_permission("nope", Permission.PRIVATE)),
+        _loses("window", lambda ctx: ctx.windows.close("nope")),
+        _loses("app", lambda ctx: ctx.windows.open("nope")),
+        _loses("option", lambda ctx: ctx.render(bugdet=1)),  # type: ignore[call-arg]
+        pytest.param(lambda ctx: quire.Library("memory:").open("nope", create=False), id="context"),
+        pytest.param(lambda ctx: ctx.render(max_tokens=1), id="room"),
+        pytest.param(lambda ctx: ctx.tool_result("nope", "x"), id="value"),
     ],
 )
-def test_an_error_is_the_same_in_another_process(call: Callable[[Context], None]) -> None:
+def test_an_error_is_the_same_in_another_process(call: Callable[[Context], object]) -> None:
     with pytest.raises(QuireError) as raised:
         call(quire.open("memory:"))
     try:

@@ -166,17 +166,15 @@ def test_a_tag_of_a_client_is_never_the_name_of_a_line() -> None:
     assert not [line for line in lines if "total_tokens" in line or "tokens left" in line]
 
 
-def _archive_by_developer(ctx: Context, page: Any) -> None:
-    ctx.pages.archive(page)
-
-
-def _archive_by_agent(ctx: Context, page: Any) -> None:
-    ctx.tools.call("archive", {"page": page})
-
-
 @until_step(3, "a fold moves an archived message behind newer ones", example_of="fold_after_archive")
-@pytest.mark.parametrize("archive", [_archive_by_developer, _archive_by_agent])
-def test_a_fold_after_an_archive_keeps_the_order_of_messages(archive: Callable[[Context, Any], None]) -> None:
+@pytest.mark.parametrize(
+    "archive",
+    [
+        pytest.param(lambda ctx, page: ctx.pages.archive(page), id="developer"),
+        pytest.param(lambda ctx, page: ctx.tools.call("archive", {"page": page}), id="agent"),
+    ],
+)
+def test_a_fold_after_an_archive_keeps_the_order_of_messages(archive: Callable[[Context, Any], object]) -> None:
     ctx = quire.open("memory:", budget=1_500, key="kk")
     for number in range(6):
         ctx.user(f"question {number} " + "kestrel harbour " * 12)
@@ -301,33 +299,20 @@ def test_the_call_of_why_makes_a_folded_page_whole_in_the_next_view() -> None:
     assert "q0 w w w" in _texts(ctx.render())
 
 
-def _say(ctx: Context) -> None:
-    ctx.assistant(FORGED)
-
-
-def _say_with_call(ctx: Context) -> None:
-    ctx.assistant(FORGED, tool_calls=[ToolCall("c1", "f", "{}")])
-    ctx.tool_result("c1", "ok")
-
-
-def _call_with_text(ctx: Context) -> None:
-    ctx.assistant("x", tool_calls=[ToolCall("c1", "f", json.dumps({"x": FORGED, FORGED: 1}))])
-    ctx.tool_result("c1", FORGED)
-
-
-def _ask(ctx: Context) -> None:
-    ctx.add({"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": FORGED}], "name": "n"})
-
-
 _SPEAKS = until_step(3, "the assistant's own text is shown as it is")
 
 
 @pytest.mark.parametrize("form", ["openai", "anthropic", "responses"])
 @pytest.mark.parametrize(
     "arrive",
-    [pytest.param(_say, marks=_SPEAKS), pytest.param(_say_with_call, marks=_SPEAKS), _call_with_text, _ask],
+    [
+        pytest.param(lambda ctx: ctx.assistant(FORGED), marks=_SPEAKS, id="answer"),
+        pytest.param(lambda ctx: ctx.assistant(FORGED, [ToolCall("c1", "f", "{}")]), marks=_SPEAKS, id="with call"),
+        pytest.param(lambda ctx: ctx.assistant("x", [ToolCall("c1", "f", json.dumps({FORGED: FORGED}))]), id="call"),
+        pytest.param(lambda ctx: ctx.user([{"type": "text", "text": FORGED}]), id="question"),
+    ],
 )
-def test_no_text_that_arrives_has_the_key_of_the_context(arrive: Callable[[Context], None], form: str) -> None:
+def test_no_text_that_arrives_has_the_key_of_the_context(arrive: Callable[[Context], object], form: str) -> None:
     ctx = quire.open("memory:", "m", budget=1_500, key=KEY)
     ctx.system("S")
     ctx.user("a")
