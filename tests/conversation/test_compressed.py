@@ -41,13 +41,6 @@ def test_compressed_messages_are_found() -> None:
     assert "usr-1" in ctx.tools.call("find", {"query": "biscuit"})
 
 
-def test_deleted_messages_are_not_found() -> None:
-    ctx, _ = compressed()
-    ctx.conversation.delete([0])
-    assert ctx.find("biscuit") == []
-    assert ctx.agent.find("biscuit") == []
-
-
 def test_the_agent_reads_the_messages_behind_a_summary() -> None:
     ctx, summary = compressed()
     answer = ctx.tools.call("read_page", {"page": summary})
@@ -55,19 +48,6 @@ def test_the_agent_reads_the_messages_behind_a_summary() -> None:
     assert "[usr-1" in answer
     assert "[usr-2" in answer
     assert "biscuit" in ctx.tools.call("read_page", {"page": "usr-1", "start": 500})
-
-
-@pytest.mark.parametrize("summary", ["Facts about harbours.", None])
-def test_the_list_of_many_messages_behind_a_summary_fits_the_answer(summary: str | None) -> None:
-    ctx = talk([f"The harbour of town {number} has {number} boats." for number in range(100)], budget=1_200)
-    page = ctx.conversation.compress(list(range(90)), summary).summaries[0]
-    room, start, answer = ctx.agent._answer_room(), 0, ""
-    while not answer or "Go on with" in answer:
-        answer = ctx.tools.call("read_page", {"page": page, "start": start} if start else {"page": page})
-        assert room.count(answer) <= room.limit
-        start = int(answer.rpartition("start=")[2].partition(".")[0]) if "Go on with" in answer else start
-    assert "It summarises these pages:\n[usr-1 " in answer
-    assert int(answer.rpartition("… ")[2].split()[0]) + answer.count("\n[usr-") == 90
 
 
 @pytest.mark.parametrize("opened", ["summary", "original"])
@@ -96,15 +76,6 @@ def test_an_agent_cannot_change_compressed_messages(operation: str) -> None:
         ctx.agent.update_page("usr-1", name="x")
     assert ctx.seq == seq
     assert ctx.check() == []
-
-
-def test_a_summary_in_a_chapter_still_has_its_messages() -> None:
-    ctx, summary = compressed()
-    for _ in range(60):
-        ctx.user("word " * 200)
-        ctx.assistant("Noted.")
-        ctx.render()
-    assert [page.index for page in ctx.agent.originals(summary)] == ["usr-1", "usr-2"]
 
 
 def test_a_cleanup_ends_it() -> None:

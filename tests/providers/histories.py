@@ -1,7 +1,8 @@
 """Recorded histories: a legal one for each kind of content of a provider, as in its SDK types and API."""
 
-from typing import Any
+from typing import Any, Literal
 
+Provider = Literal["openai", "responses", "anthropic"]
 History = list[dict[str, Any]]
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
