@@ -73,13 +73,6 @@ async def read(client: Client, uri: str) -> str:
     return str(content.text)  # type: ignore[union-attr]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until a condition is true."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
 def run(work: Callable[[], Awaitable[T]]) -> T:
     """Run a coroutine function with a timeout."""
 

@@ -26,11 +26,6 @@ def fill(ctx: Context) -> Context:
     return ctx
 
 
-@pytest.fixture
-def ctx() -> Context:
-    return fill(quire.open("memory:", NAME))
-
-
 @pytest.fixture(scope="session")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     """A store, and the URL of a server for it."""
