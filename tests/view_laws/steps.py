@@ -13,9 +13,9 @@ RECORD = ("insert", "delete", "replace", "compress", "undo")
 STEPS: dict[str, Step] = {}
 
 
-def new_walk(number: int, *, without: str = "", **options: Any) -> Walk:
-    """Return a walk with all actions but one."""
-    return Walk(number, {name: each for name, each in STEPS.items() if name != without}, **options)
+def new_walk(number: int, *, without: tuple[str, ...] = (), **options: Any) -> Walk:
+    """Return a walk with all actions but some."""
+    return Walk(number, {name: each for name, each in STEPS.items() if name not in without}, **options)
 
 
 def step(*, often: int = 0, arrives: bool = False) -> Callable[[Callable[[Walk], object]], Callable[[Walk], object]]:
@@ -318,7 +318,7 @@ def other_handle(walk: Walk) -> None:
     walk.second.refresh()
     first, walk.ctx = walk.ctx, walk.second
     try:
-        walk.act(walk.chance.choice([name for name in STEPS if name != "other handle"]))
+        walk.act(walk.chance.choice([name for name in walk.steps if name != "other handle"]))
         with suppress(quire.IrreducibleFloor):
             walk.ctx.render()
     finally:
