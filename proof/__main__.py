@@ -32,7 +32,7 @@ import msgspec
 from proof.results import PAGE, ROOT, Origin, Section, load, load_defects, page, save
 from proof.topic import BACKENDS, Check, Control, Options, Topic
 
-ORDER = ("crash", "power", "faults", "load", "model", "concurrency", "security", "peers")
+ORDER = ("crash", "power", "faults", "load", "concurrency", "security", "peers")
 """The topics in the order of the page. Each writes proof/results/<topic>.json."""
 SHORT_MINUTES = 3.0
 """The time of a run without `--minutes` and `--long`, for all topics."""

@@ -1,44 +1,28 @@
-"""The messages of the model: arrivals, edits and batches."""
+"""The operations of the plain model on messages: arrivals, edits and batches."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.conversation.model_state import (
-    COLD,
-    PROMPT,
-    Batch,
-    Change,
-    Kept,
-    Page,
-    Refused,
-    Said,
-    State,
-    Unsettled,
-)
-from tests.model_values import Mark
+from tests.machine.pages import PageModel
+from tests.machine.state import COLD, PROMPT, TALK, Batch, Page, Refused, Said, State
 
 
-class MessageModel(Kept):
-    """The operations on messages."""
+class Change(NamedTuple):
+    """The reported effect of a modification."""
+
+    covered: tuple[int, ...] = ()
+    inserted: tuple[int, ...] = ()
+    restored: tuple[int, ...] = ()
+    summaries: tuple[str, ...] = ()
+    batch: int = 0
+    boundary: int | None = None
+
+
+class MessageModel(PageModel):
+    """Messages, edits and batches."""
 
     # Arrivals
-
-    def receive(self, said: Said, before: str | None = None) -> int:
-        """Add a message: a result joins its call, and a system message before all others is the prompt."""
-        if said.role == "tool":
-            return self._take_result(said)
-        if said.role == "system" and self._nothing_but_prompts():
-            return self._add(said, "sys", None, name=PROMPT, pinned=True)
-        if before is None and said.role != "system":
-            waiting = self.open_exchange()
-            if waiting is not None:  # the next message closes it permanently
-                self._change(waiting, closed=True)
-        return self._add(said, "usr", before)
-
-    def _nothing_but_prompts(self) -> bool:
-        """Return whether no other message ever arrived here. Messages that a cleanup destroyed count too."""
-        return self.counters["usr"] == 1 or not (self.destroyed or any(page.startswith("usr") for page in self.home))
 
     def add(self, *said: Said, given: str | None = None) -> int:
         """Add messages. A message with an id that is in the conversation already is not added again."""
@@ -62,18 +46,59 @@ class MessageModel(Kept):
                 self.ids[number] = message_id
         return number
 
+    def known(self, message_id: str) -> int | None:
+        """Return the message of the conversation with an id."""
+        for number in reversed([number for number, known in self.ids.items() if known == message_id]):
+            page = None if number in self.state.destroyed else self.page_of(number)
+            if page is not None and not page.marked and number in page.numbers:
+                return number
+        return None
+
+    def receive(self, said: Said, before: str | None = None) -> int:
+        """Add a message: a result joins its call, and a system message before all others is the prompt."""
+        if said.role == "tool":
+            return self._take_result(said)
+        if said.role == "system" and self._nothing_but_prompts():
+            return self._add(said, "sys", None, role="prompt", name=PROMPT, pinned=True)
+        if before is None and said.role != "system":
+            waiting = self.open_exchange()
+            if waiting is not None:  # the next message closes it for good
+                self.change(waiting, closed=True)
+        return self._add(said, "usr", before, role=said.role)
+
+    def _nothing_but_prompts(self) -> bool:
+        """Return whether no other message ever arrived here. Messages that a cleanup destroyed count too."""
+        return not (self.state.destroyed or any(page.startswith("usr") for page in self.home))
+
+    def _add(self, said: Said, segment: str, before: str | None, **fields: Any) -> int:
+        index = self.next(segment)
+        number = self._store(said, index)
+        parent = self.root(segment)
+        if before is not None:
+            parent = self.state.pages[before].parent or parent
+        self.put(Page(index, segment, numbers=(number,), **fields), parent, before)
+        for call in said.calls:
+            self.callers[call] = (*self.callers.get(call, ()), index)
+        return number
+
+    def _store(self, said: Said, page: str) -> int:
+        self.messages.append(said)
+        self.home.append(page)
+        self.arrived.append(self.seq + 1)
+        return len(self.messages) - 1
+
     def _take_result(self, said: Said) -> int:
         """Add a result to the newest exchange that waits for it, in the conversation if there is one.
 
         An equal result changes nothing; a different one is refused.
         """
         known = [self.state.pages.get(index) for index in reversed(self.callers.get(str(said.answers), ()))]
-        pages = sorted((page for page in known if page is not None), key=lambda page: bool(page.mark))
+        pages = sorted((page for page in known if page is not None), key=lambda page: page.marked)
         for page in pages:
             if said.answers in self.pending(page):
                 number = self._store(said, page.index)
-                self._change(page, numbers=(*page.numbers, number))
-                if page.mark == Mark.COMPRESSED and page.standin:
+                self.change(page, numbers=(*page.numbers, number))
+                if page.mark == "COMPRESSED" and page.standin:
                     self._write_anew(page.standin)
                 return number
         for number in (number for page in pages for number in page.numbers):
@@ -85,10 +110,10 @@ class MessageModel(Kept):
 
     def system(self, text: str, name: str | None) -> int:
         called = name or PROMPT
-        page = next((page for page in self.attached("sys") if page.name == called), None)
+        page = next((page for page in self.attached("sys") if page.role and page.name == called), None)
         said = Said("system", text, name=name)
         if page is None:
-            return self.indices([self._add(said, "sys", None, name=called, pinned=True)])[0]
+            return self.indices([self._add(said, "sys", None, role="prompt", name=called, pinned=True)])[0]
         number = page.numbers[0]
         if self.messages[number].content != text:
             number = self._put_in_place(page, number, said)
@@ -96,14 +121,14 @@ class MessageModel(Kept):
 
     def _put_in_place(self, page: Page, number: int, said: Said) -> int:
         fresh = self._store(said, page.index)
-        self._change(page, numbers=tuple(fresh if old == number else old for old in page.numbers))
+        self.change(page, numbers=tuple(fresh if old == number else old for old in page.numbers))
         return fresh
 
     def close_calls(self) -> list[str]:
         page = self.open_exchange()
         if page is None:
             return []
-        self._change(page, closed=True)
+        self.change(page, closed=True)
         return self.pending(page)
 
     # Modifications
@@ -127,30 +152,30 @@ class MessageModel(Kept):
 
     def _place_before(self, number: int) -> str | None:
         """Return the page directly after a new one; None is the end. For a removed page, return the next one."""
+        order = self.state.orders[TALK]
         for at in range(number, len(self.messages)):
-            page = None if at in self.destroyed else self.page_of(at)
+            page = None if at in self.state.destroyed else self.page_of(at)
             if page is None:
                 continue
             following = self.attached("usr")
             if page.segment == "usr":
                 if at not in page.numbers[1:]:
                     return page.index
-                order = self.state.orders["usr"]
                 following = [other for other in following if order.index(other.index) > order.index(page.index)]
             return following[0].index if following else None
         return None
 
     def delete(self, indices: Sequence[int]) -> Change:
-        pages = [page for page in self._covered(indices) if page.mark in (Mark.NONE, Mark.COMPRESSED)]
+        pages = [page for page in self._covered(indices) if page.mark in ("NONE", "COMPRESSED")]
         for page in pages:
-            self._change(page, mark=Mark.DELETED, standin=None, lifecycle=COLD)
+            self.change(page, mark="DELETED", standin=None, lifecycle=COLD)
         for summary in {page.standin for page in pages if page.standin}:
             self._write_anew(summary)
         return self._changed(covered=self._indices_on(pages))
 
     def replace(self, indices: Sequence[int], said: Sequence[Said]) -> Change:
         numbers = [self.number(index) for index in dict.fromkeys(indices)]
-        if any(self.mark_of(number) for number in numbers):
+        if any(self.mark_of(number) != "NONE" for number in numbers):
             raise Refused("out of the conversation")
         pages = self._covered(indices)
         if len(numbers) == len(said) == 1 and self._pairs_alike(self.messages[numbers[0]], said[0]):
@@ -161,7 +186,7 @@ class MessageModel(Kept):
         if any(self.state.pages[page.index] != page for page in pages):
             raise Refused("replaced by a result of its own call")
         for page in pages:
-            self._change(page, mark=Mark.REPLACED, lifecycle=COLD)
+            self.change(page, mark="REPLACED", lifecycle=COLD)
         return self._changed(covered=self._indices_on(pages), inserted=self.indices(fresh_numbers))
 
     def _pairs_alike(self, old: Said, new: Said) -> bool:
@@ -170,52 +195,49 @@ class MessageModel(Kept):
         return pairs and (old.role, old.calls, old.answers) == (new.role, new.calls, new.answers)
 
     def compress(self, indices: Sequence[int], text: str | None) -> Change:
-        pages = [page for page in self._covered(indices) if not page.mark]
-        runs = self._runs(pages)
+        runs = self._runs([page for page in self._covered(indices) if not page.marked])
         if text is not None and len(runs) > 1:
             raise Refused("one summary for several runs")
         summaries = []
         for run in runs:
-            summary = Page(self._next("usr"), "summary")
-            self._put(summary, run[0].index)
+            summary = Page(self.next("usr"), "usr", role="summary")
+            self.put(summary, TALK, run[0].index)
             for page in run:
-                self._change(page, mark=Mark.COMPRESSED, standin=summary.index, lifecycle=COLD)
-            self._write_anew(summary.index)
+                self.change(page, mark="COMPRESSED", standin=summary.index, lifecycle=COLD)
             summaries.append(summary.index)
+        pages = [page for run in runs for page in run]
         return self._changed(covered=self._indices_on(pages), summaries=tuple(summaries))
 
     def _runs(self, pages: Sequence[Page]) -> list[list[Page]]:
-        """Group neighbours in the conversation; each archived page is a group of its own."""
-        groups: dict[str, list[Page]] = {}
-        for page in pages:
-            groups.setdefault("" if page.attached else page.index, []).append(page)
-        runs: list[list[Page]] = []
+        """Group neighbours of one chapter; each archived page is a group of its own."""
         standing = [page.index for page in self.attached("usr")]
-        for group in groups.values():
-            last = None
-            for page in sorted(group, key=lambda page: self.state.orders["usr"].index(page.index)):
-                if last is not None and standing.index(page.index) == standing.index(last) + 1:
-                    runs[-1].append(page)
-                else:
-                    runs.append([page])
-                last = page.index if page.attached else None
-        return runs
+        order = self.state.orders[TALK]
+        runs = [[page] for page in pages if page.lifecycle == COLD]
+        last = -2
+        for page in sorted((page for page in pages if page.lifecycle != COLD), key=lambda p: order.index(p.index)):
+            place = standing.index(page.index)
+            if place == last + 1 and self.chapters.get(page.index) == self.chapters.get(standing[last]):
+                runs[-1].append(page)
+            else:
+                runs.append([page])
+            last = place
+        first = [page.index for page in pages]
+        return sorted(runs, key=lambda run: min(first.index(page.index) for page in run))
 
-    def _behind(self, summary: str) -> list[Page]:
-        return [page for page in self.state.pages.values() if page.mark and page.standin == summary]
+    def behind(self, summary: str) -> list[Page]:
+        return [page for page in self.state.pages.values() if page.marked and page.standin == summary]
 
     def _write_anew(self, summary: str, *, pinned_too: bool = False) -> None:
         """Write a summary again for the messages behind it; remove it if there are none."""
-        page, behind = self.state.pages.get(summary), self._behind(summary)
+        page = self.state.pages.get(summary)
         if page is None:
             return
-        if behind:
-            count = sum(len(original.numbers) for original in behind)
-            self._change(page, summarises=count, written=page.written + self.seq + 1)
+        if self.behind(summary):
+            self.change(page, written=self.tick())
         elif page.pinned and not pinned_too:
             raise Refused("pinned")
         else:
-            self._drop(page)
+            self.drop(page)
 
     def _covered(self, indices: Sequence[int]) -> list[Page]:
         """Return the pages of these messages, each once. Refuse a protected one."""
@@ -224,7 +246,7 @@ class MessageModel(Kept):
         found: dict[str, Page] = {}
         for number in [self.number(index) for index in indices]:
             page = self.page_of(number)
-            if page is None or (not page.mark and number not in page.numbers):
+            if page is None or (not page.marked and number not in page.numbers):
                 continue
             if page.segment == "sys" or page.pinned or page == self.open_exchange():
                 raise Refused("protected")
@@ -272,103 +294,80 @@ class MessageModel(Kept):
     def take_back(self, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Change:
         """Remove messages from the boundary on, and restore the marks from when the batch was opened."""
         then, boundary = self.states[batch.seq], batch.boundary
-        left: set[int] = set()
-        restored: set[int] = set()
+        before = self._unmarked()
         for page in [page for page in self.state.pages.values() if page.numbers]:
             old = then.pages.get(page.index)
             if page.numbers[0] < boundary and old is None:
-                left |= self._go_again(page, pinned_too=pinned_too)
+                self._may_leave(page, pinned_too=pinned_too)  # it was removed then and came back meanwhile
+                self.drop(page)
             elif page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):
-                left |= self._leave(page, pinned_too=pinned_too)
+                self._end(page, pinned_too=pinned_too)
             else:
-                left |= self._stay(page, old, boundary, pinned_too=pinned_too)
-                if page.mark and self.state.pages[page.index].mark == Mark.NONE:
-                    restored |= set(self.state.pages[page.index].numbers)
-        for page in [page for page in self.state.pages.values() if page.index in then.pages and not page.mark]:
-            self._change(page, closed=then.pages[page.index].closed)
+                self._stay(page, old, boundary, pinned_too=pinned_too)
+        for page in [page for page in self.state.pages.values() if page.index in then.pages and page.numbers]:
+            if not page.marked:
+                self.change(page, closed=then.pages[page.index].closed)
         removed = [old for index, old in then.pages.items() if index not in self.state.pages]
         back = [replace(old, pinned=False) for old in removed if old.numbers and old.numbers[0] < boundary]
-        back = [replace(old, numbers=tuple(n for n in old.numbers if n < boundary)) for old in back]
-        self._put_back(back, then)
-        restored |= {number for old in back if not old.mark for number in old.numbers}
+        self.put_back([replace(old, numbers=tuple(n for n in old.numbers if n < boundary)) for old in back], then)
         self._settle_summaries(then, pinned_too=pinned_too)
         self.state.batches = around
-        return Change(covered=self.indices(sorted(left)), restored=self.indices(sorted(restored)), batch=len(around))
+        after = self._unmarked()
+        restored = self.indices(sorted(number for page in after.keys() - before.keys() for number in after[page]))
+        left = {number for page in before.values() for number in page} - {n for page in after.values() for n in page}
+        return Change(covered=self.indices(sorted(left)), restored=restored, batch=len(around))
 
-    def _leave(self, page: Page, *, pinned_too: bool) -> set[int]:
-        if page.mark == Mark.COMPRESSED:
-            self._change(page, mark=Mark.ENDED, standin=None)
-        if page.mark:
-            return set()
-        self._may_leave(page, pinned_too=pinned_too)
-        self._change(page, mark=Mark.ENDED, pinned=False, lifecycle=COLD)
-        return set(page.numbers)
+    def _unmarked(self) -> dict[str, tuple[int, ...]]:
+        """Return the messages of each page that is in the conversation or its archive."""
+        return {page.index: page.numbers for page in self.state.pages.values() if not page.marked}
 
-    def _go_again(self, page: Page, *, pinned_too: bool) -> set[int]:
-        """Remove an exchange again that was removed then and came back meanwhile."""
-        self._may_leave(page, pinned_too=pinned_too)
-        self._drop(page)
-        return set() if page.mark else set(page.numbers)
+    def _end(self, page: Page, *, pinned_too: bool) -> None:
+        """Take a page of the batch out of the view."""
+        if page.mark == "COMPRESSED":
+            self.change(page, mark="ENDED", standin=None)
+        if not page.marked:
+            self._may_leave(page, pinned_too=pinned_too)
+            self.change(page, mark="ENDED", pinned=False, lifecycle=COLD)
 
     def _may_leave(self, page: Page, *, pinned_too: bool) -> None:
         if page.pinned and page.segment == "usr" and not pinned_too:
             raise Refused("pinned")
 
-    def _stay(self, page: Page, old: Page | None, boundary: int, *, pinned_too: bool) -> set[int]:
+    def _stay(self, page: Page, old: Page | None, boundary: int, *, pinned_too: bool) -> None:
         """Restore an exchange from before the boundary: with its marks, without later messages."""
-        marked_otherwise = old is not None and (page.mark, page.standin) != (old.mark, old.standin)
-        if page.mark and not marked_otherwise:
-            return set()
-        late = {number for number in page.numbers if number >= boundary}
-        if late:
+        changed = old is not None and (page.mark, page.standin) != (old.mark, old.standin)
+        if page.marked and not changed:
+            return
+        if any(number >= boundary for number in page.numbers):
             held = old.numbers if old is not None and old.numbers[0] < boundary else page.numbers
-            self._change(page, numbers=tuple(number for number in held if number < boundary))
-        if marked_otherwise and old is not None:
-            if not page.mark:  # it came back meanwhile and is removed again
+            self.change(page, numbers=tuple(number for number in held if number < boundary))
+        if changed and old is not None:
+            if not page.marked:  # it came back meanwhile and is removed again
                 self._may_leave(page, pinned_too=pinned_too)
-                late |= set(self.state.pages[page.index].numbers)
-            pinned = page.pinned and old.attached
-            self._change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle, pinned=pinned)
-        return set() if page.mark else late
+            pinned = page.pinned and old.lifecycle != COLD
+            self.change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle, pinned=pinned)
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
-        """Restore a summary's text if the same messages are behind it; otherwise write it again or remove it."""
-        old = {index: page for index, page in then.pages.items() if page.form == "summary"}
-        fresh = [page.index for page in self.state.pages.values() if page.form == "summary" and page.index not in old]
-        for index, page in old.items():
-            self._bring_back_summary(page, then)
-            before = {page.index for page in then.pages.values() if page.mark and page.standin == index}
-            if before != {page.index for page in self._behind(index)}:
-                self._write_anew(index, pinned_too=pinned_too)
-        for index in fresh:
+        """Bring back the summaries of then; one without messages behind it leaves."""
+        now = [page.index for page in self.state.pages.values() if page.role == "summary"]
+        old = {index: page for index, page in then.pages.items() if page.role == "summary"}
+        self.put_back([replace(page, pinned=False) for i, page in old.items() if i not in self.state.pages], then)
+        for index in [*old, *(index for index in now if index not in old)]:
             self._write_anew(index, pinned_too=pinned_too)
 
-    def _bring_back_summary(self, old: Page, then: State) -> None:
-        now = self.state.pages.get(old.index)
-        if now is not None:
-            self._change(now, summarises=old.summarises, written=old.written)
-        else:
-            self._put_back([replace(old, pinned=False)], then)
-
-    def _put_back(self, pages: Sequence[Page], then: State) -> None:
-        """Put pages back among their old siblings; if new pages are between those, any place is accepted."""
-        for segment in {page.segment for page in pages}:
-            order = self.state.orders[segment]
-            kept = [index for index in order if index not in (page.index for page in pages)]
-            back = {page.index: page for page in pages if page.segment == segment}
-            stable = [i for i in then.orders[segment] if i in back or (i in kept and self._is_in_tree_since(i, then))]
-            for place, index in enumerate(stable):
-                if index in back:
-                    left = [i for i in stable[:place] if i in order]
-                    order.insert(order.index(left[-1]) + 1 if left else 0, index)
-                    self._set(back[index])
-            earlier = self.unsettled.get(segment)
-            self.unsettled[segment] = earlier or Unsettled(kept, stable)
-            if earlier:  # several steps at once: only the pages from before all of them keep their order
-                self.unsettled[segment] = Unsettled([i for i in earlier.kept if i in kept], [])
-
-    def _is_in_tree_since(self, index: str, then: State) -> bool:
-        """Return whether a page never left the conversation's tree since then."""
-        seq = next(seq for seq, state in self.states.items() if state is then)
-        later = (entry.touched for number, entry in self.entries.items() if number > seq)
-        return all(touched[("page", index)] is not None for touched in later if ("page", index) in touched)
+    def put_back(self, pages: Sequence[Page], then: State) -> None:
+        """Put pages back into their folders. Any place is accepted that leaves the others in their order."""
+        for page in pages:
+            folder = page.parent or ""
+            order = self.state.orders.setdefault(folder, [])
+            if folder not in self.loose:
+                self.loose[folder] = list(order)
+            if page.index in order:
+                order.remove(page.index)
+            self.loose[folder] = [index for index in self.loose[folder] if index != page.index]
+            old = then.orders.get(folder, [])
+            left = [index for index in old[: old.index(page.index)] if index in order] if page.index in old else order
+            order.insert(order.index(left[-1]) + 1 if left else 0, page.index)
+            self.state.pages[page.index] = page
+            if page.folder:
+                self.state.orders.setdefault(page.index, [])

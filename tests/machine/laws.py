@@ -1,0 +1,50 @@
+"""The laws of folds and views: what a fold may take, and which views are the same bytes."""
+
+import json
+
+from quire import View
+from tests.machine.model import Model
+from tests.machine.observed import Tree
+from tests.machine.state import ACTIVE, COLD, EXPANDED, Page
+
+MOST_CHILDREN = 16
+
+
+def view_bytes(view: View) -> str:
+    """Return all forms of a view as one text."""
+    return json.dumps([view.openai(), view.responses(), view.anthropic()], ensure_ascii=False)
+
+
+def check_fold(before: Tree, after: Tree, model: Model) -> None:
+    """Check what a fold put into chapters: only from below the root, oldest first, and nothing that must stay whole."""
+    root = model.root("usr")
+    taken = [index for index in before.parents if before.parents[index] == root != after.parents.get(index)]
+    assert all(before.parents[i] == after.parents[i] for i in before.parents if i in after.parents and i not in taken)
+    for chapter in after.chapters:
+        assert sum(1 for parent in after.parents.values() if parent == chapter) <= MOST_CHILDREN
+    pages = [page for page in model.attached("usr") if before.parents.get(page.index) == root]
+    kept = {page.index for page in _always_whole(model)}
+    leaves = {page.index for page in pages if page.index in taken} | (after.hidden - before.hidden)
+    assert not leaves & kept, "a fold took what must stay whole"
+    newest = max((place for place, page in enumerate(pages) if page.index in leaves), default=-1)
+    older = [p for p in pages[:newest] if p.index not in leaves | kept and _is_shown(p)]
+    assert not older, f"a fold left {[page.index for page in older]}, and took what is newer"
+
+
+def _always_whole(model: Model) -> list[Page]:
+    """Return the pages that no fold may take: pinned ones, the last user message, the open exchange."""
+    pages = model.attached("usr")
+    users = [page for page in pages if page.role == "user"]
+    waiting = model.open_exchange()
+    return [page for page in pages if page.pinned or page == waiting or page in users[-1:]]
+
+
+def _is_shown(page: Page) -> bool:
+    return page.lifecycle == ACTIVE and page.visibility == EXPANDED and page.lifecycle != COLD
+
+
+def check_prefix(earlier: View, later: View) -> None:
+    """Check that a view without its tail is the beginning of the next one."""
+    tail = sum(len(part.messages) for part in earlier.tail)
+    stable = earlier.messages[: len(earlier.messages) - tail]
+    assert later.messages[: len(stable)] == stable

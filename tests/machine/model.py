@@ -1,0 +1,236 @@
+"""The plain model of a context: everything that quire promises of pages and messages, in dicts and lists.
+
+It was written from the contract and has no storage, no ranks and no codec. The conversation is one flat list of pages:
+chapters that folding makes do not exist in it, so every fold must leave it as it was. The model keeps a copy of its
+state after every entry; undo, rollback, a fork, a failed turn and the end of a batch take what they need from there.
+
+It leaves open, and takes from quire:
+- which exchanges a fold takes (`laws.py` says what it may take), and all texts that quire writes itself;
+- whether an undo or a rollback that is not the plain case is refused; what it does if it is accepted is fixed;
+- between which of its old neighbours a page comes back; all other pages must keep their order;
+- in which order `unmarshal` and recall put cold pages that have lost their place.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tests.machine.messages import MessageModel
+from tests.machine.state import COLD, HIDDEN, TALK, Page, Refused, State, Turn
+
+
+class Model(MessageModel):
+    """Turns, ways back, forks and documents."""
+
+    # Ways back
+
+    def touched(self, seq: int) -> set[tuple[str, object]]:
+        """Return what an entry changed: pages, segments, batches, checkpoints."""
+        before, after = _records(self.states[seq - 1]), _records(self.states[seq])
+        return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+    def is_plain(self, seq: int) -> bool:
+        """Return whether undo must accept an entry: the last one, which changed pages, none of them pinned."""
+        if seq != self.seq or seq - 1 not in self.states or seq <= self.horizon:
+            return False
+        then, now = self.states[seq - 1], self.state
+        pages = [key for kind, key in self.touched(seq) if kind == "page"]
+        if not pages or len(pages) != len(self.touched(seq)) or any(end == seq for _, end in self.blocks):
+            return False
+        both = [state.pages[str(key)] for key in pages for state in (then, now) if key in state.pages]
+        return not any(page.pinned for page in both)
+
+    def undo(self, seq: int) -> None:
+        """Restore what an entry changed, except pins and permissions."""
+        then = self.states[seq - 1]
+        keys = self.touched(seq)
+        for kind, key in keys:
+            if kind == "batches":
+                self.state.batches = then.batches
+            elif kind == "checkpoint" and isinstance(key, int):
+                self.state.checkpoints.pop(key, None)
+                self.state.checkpoints |= {s: name for s, name in then.checkpoints.items() if s == key}
+            elif kind == "segment":
+                self._revert_segment(str(key), then)
+        self._revert([str(key) for kind, key in keys if kind == "page"], then)
+
+    def _revert_segment(self, name: str, then: State) -> None:
+        now, old = self.state.segments.get(name), then.segments.get(name)
+        if old is None:
+            self.state.segments.pop(name, None)
+            return
+        permission = old.permission if now is None else now.permission
+        self.state.segments[name] = replace(old, permission=permission)
+
+    def _revert(self, indices: Iterable[str], then: State) -> None:
+        """Restore pages: each with its old fields and place; a pin stays as it is now."""
+        back: list[Page] = []
+        for index in indices:
+            now, old = self.state.pages.get(index), then.pages.get(index)
+            if old is None:
+                if now is not None:
+                    self.drop(now)
+            elif now is None:
+                back.append(replace(old, pinned=old.pinned and self._last_pinned(index)))
+            elif now.parent is None or now.parent == old.parent:
+                self.state.pages[index] = replace(old, pinned=now.pinned)
+                if old.parent is not None:
+                    back.append(self.state.pages[index])
+            else:
+                self.leave(now)
+                back.append(replace(old, pinned=now.pinned))
+        for page in back:  # folders first: a page may be below one that comes back too
+            if page.folder:
+                self.state.pages[page.index] = page
+        self.put_back(sorted(back, key=lambda page: _place(page, then)), then)
+
+    def _last_pinned(self, index: str) -> bool:
+        """Return whether a removed page was pinned when it last existed."""
+        last = max(seq for seq, state in self.states.items() if index in state.pages)
+        return self.states[last].pages[index].pinned
+
+    def moment(self, to: "str | int") -> int:
+        """Return the entry of a checkpoint or a number; refuse one that no rollback reaches."""
+        if isinstance(to, str):
+            found = [seq for seq, name in self.state.checkpoints.items() if name == to]
+            if not found:
+                raise Refused("no such checkpoint")
+            to = found[0]
+        if not self.horizon <= to <= self.seq or any(start <= to < end for start, end in self.blocks):
+            raise Refused("no such moment, or it lies in a temporary block")
+        return to
+
+    def rollback(self, to: "str | int") -> None:
+        """Restore the whole state. Pages that are pinned now keep their place and get their old text."""
+        then = self.states[self.moment(to)]
+        present = self.state.pages
+        for name in {*self.state.segments, *then.segments}:
+            self._revert_segment(name, then)
+        kept = [i for i, page in present.items() if page.pinned or (self.is_root(page) and i in then.pages)]
+        indices = [index for index in {**present, **then.pages} if index not in kept]
+        self._revert(indices, then)
+        for index in [index for index in kept if index in then.pages]:
+            old, now = then.pages[index], self.state.pages[index]
+            shown = now if now.pinned else old
+            fresh = replace(old, pinned=now.pinned, parent=now.parent)
+            self.state.pages[index] = replace(fresh, lifecycle=shown.lifecycle, visibility=shown.visibility)
+        self.state.batches = then.batches
+
+    def checkpoint(self, name: str) -> int:
+        if self.in_block:
+            raise Refused("a temporary block does not stay")
+        if name in self.state.checkpoints.values():
+            raise Refused("exists already")
+        self.state.checkpoints[self.seq + 1] = name
+        return self.seq + 1
+
+    # Blocks and turns
+
+    def begin_turn(self, key: str, *, keep: bool) -> str:
+        """Begin a turn; return how far the turn with its key came."""
+        self.turn = Turn(self.seq, key, keep)
+        if not key:
+            return "new"
+        finished, added = self.finished.get(key, (False, 0))
+        if self.known(f"{key}#1") is not None or (finished and not added):
+            self.turn.known = added
+            return "finished" if finished else "unfinished"
+        return "new"
+
+    def end_turn(self, *, raised: bool) -> None:
+        """End the turn. If it raised, everything is as before it, unless it keeps what it did."""
+        turn = self.turn
+        assert turn is not None
+        self.turn = None
+        if turn.key and (turn.keep or not raised):
+            self.finished[turn.key] = (not raised, turn.added if raised else max(turn.added, turn.known))
+        if raised and not turn.keep:
+            self.do(lambda: self._restore(self.states[turn.start]))
+
+    def _restore(self, then: State) -> None:
+        checkpoints = self.state.checkpoints
+        self.state = then.copy()
+        self.state.checkpoints = checkpoints
+
+    # Whole contexts
+
+    def cleanup(self) -> dict[int, int]:
+        """Destroy messages outside the conversation, and renumber the others."""
+        if self.state.batches:
+            raise Refused("a batch is open")
+        alive = self.alive()
+        kept = {number for page in self.state.pages.values() if not page.marked for number in page.numbers}
+        gone = [number for number in alive if number not in kept]
+        if gone:
+            for page in [page for page in self.state.pages.values() if page.marked]:
+                self.drop(page)
+            self.state.destroyed |= frozenset(gone)
+            self.horizon = self.seq + 1
+        return {alive.index(number): place for place, number in enumerate(self.alive())}
+
+    def fork(self, at: "str | int | None") -> "Model":
+        """Return a copy of this context now or after a rollback. Its journal starts here, without open batches."""
+        seq = self.seq if at is None else self.moment(at)
+        fork = Model()
+        fork.take_over(self.saved())
+        if at is not None:
+            fork.rollback(seq)
+        fork.seq = fork.horizon = self.seq + 1
+        fork.finished, fork.turn, fork.blocks = {}, None, []
+        fork.state.batches, fork.state.checkpoints = (), {}
+        shown = [number for page in fork.state.pages.values() if page.pinned for number in page.numbers]
+        count = max([len([moment for moment in self.arrived if moment <= seq]), *(number + 1 for number in shown)])
+        fork.messages, fork.home, fork.arrived = self.messages[:count], self.home[:count], self.arrived[:count]
+        fork.ids = {number: known for number, known in self.ids.items() if number < count}
+        fork.states = {fork.seq: fork.state.copy()}
+        return fork
+
+    def load(self, document: State) -> None:
+        """Replace everything with a document. It has no ids; the messages keep their numbers."""
+        self.state = replace(document.copy(), checkpoints=self.state.checkpoints, destroyed=self.state.destroyed)
+        self.ids = {}
+        for segment in self.live_segments():
+            self.state.segments[segment.id] = replace(segment, added=self.tick())
+            for index in self.lost(segment.id):
+                page = self.state.pages[index]
+                self.put(page, self.root(segment.id))
+        for page in list(self.state.pages.values()):
+            self.change(page, written=self.tick())
+
+    # Folds
+
+    def fold(self, hidden: Iterable[str]) -> None:
+        """Take over what a fold hid. Nothing else changes."""
+        for index in hidden:
+            self.change(self.state.pages[index], visibility=HIDDEN)
+        self.note_entry()
+
+    def settle(self, found: dict[str, list[str]], *, folded: bool) -> None:
+        """Check the order in every folder. Take the place of a page that came back from what quire did.
+
+        With chapters (`folded`), archived pages of the conversation have no place that anyone sees.
+        """
+        folders = {page.index for page in self.state.pages.values() if page.folder}
+        assert found.keys() == folders, set(found) ^ folders
+        for folder, order in found.items():
+            mine = self.state.orders[folder]
+            assert sorted(order) == sorted(mine), folder
+            keeping = self.loose.get(folder, mine)
+            if folded and folder == TALK:
+                keeping = [index for index in keeping if self.state.pages[index].lifecycle != COLD]
+            keeping = [index for index in keeping if index in mine]
+            assert [index for index in order if index in keeping] == keeping, folder
+            self.state.orders[folder] = list(order)
+        self.loose.clear()
+        self.states[self.seq] = self.state.copy()
+
+
+def _records(state: State) -> dict[tuple[str, object], object]:
+    found: dict[tuple[str, object], object] = {("page", index): page for index, page in state.pages.items()}
+    found |= {("segment", name): segment for name, segment in state.segments.items()}
+    found |= {("checkpoint", seq): name for seq, name in state.checkpoints.items()}
+    return found | {("batches", None): state.batches}
+
+
+def _place(page: Page, then: State) -> int:
+    order = then.orders.get(page.parent or "", [])
+    return order.index(page.index) if page.index in order else len(order)
