@@ -37,7 +37,7 @@ def _in_batch() -> Context:
     return ctx
 
 
-@until_step(2, "JSON has the batch, but not which marks belong to it")
+@until_step(2, "JSON has the batch, but not which marks belong to it", example_of="unmarshal_in_batch")
 def test_the_end_of_a_batch_that_was_loaded_undoes_its_marks() -> None:
     ctx = _reloaded(_in_batch())
     assert _texts(ctx) == ["two"]
@@ -45,7 +45,7 @@ def test_the_end_of_a_batch_that_was_loaded_undoes_its_marks() -> None:
     assert _texts(ctx) == ["one", "two"]
 
 
-@until_step(2, "JSON has the batch, but not which marks belong to it")
+@until_step(2, "JSON has the batch, but not which marks belong to it", example_of="unmarshal_in_batch")
 def test_loading_its_own_json_keeps_the_batch_of_a_context() -> None:
     ctx = _in_batch()
     ctx.pages.unmarshal(ctx.pages.marshal())
