@@ -17,7 +17,7 @@ from tests.view_laws.laws import Forms, check_view, check_walk
 from tests.view_laws.steps import new_walk
 from tests.view_laws.walks import COUNTER, MODEL, Model
 
-STATES, LONG = 1_600, 1_000_000
+STATES, LONG = 1_200, 1_000_000
 SHARDS = 8
 STEPS_OF_A_WALK, FEWER = 30, 15
 """In the usual run two of three walks have fewer steps: a state after many steps costs more, and more walks cover more
