@@ -10,7 +10,7 @@ import pytest
 import quire
 from quire import Message
 from quire.formats import LoggedConversation, SessionFormat, format_session, read_log
-from tests.formats.make_corpus import CORPUS, WRITERS
+from tests.formats.make_corpus import CORPUS
 from tests.formats.talks import TALKS, Turn
 
 DATED = ("claude-code", "codex", "openai-dated", "responses-dated", "pydantic-ai", "agents", "langgraph")
@@ -73,16 +73,6 @@ def imported(messages: list[object]) -> quire.Context:
     return ctx
 
 
-def test_the_corpus_has_at_least_forty_sessions_in_all_forms() -> None:
-    assert len({path for _, _, path in SESSIONS}) >= 40
-    assert {form for form, _, _ in SESSIONS} == {
-        "claude-code",
-        "agents",
-        "langgraph",
-        *(name.split(".")[0] for name in WRITERS),
-    }
-
-
 @pytest.mark.parametrize(("form", "talk", "path"), SESSIONS, ids=lambda value: getattr(value, "name", value))
 def test_a_session_is_imported_without_loss(form: str, talk: str, path: Path) -> None:
     ctx = imported(conversation_of(talk, path).messages)
@@ -97,7 +87,7 @@ def test_a_session_is_imported_without_loss(form: str, talk: str, path: Path) ->
 def test_a_session_is_equal_after_a_trip_through_another_format(
     target: SessionFormat, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    chosen = SESSIONS if request.config.getoption("--long") else SESSIONS[FORMATS.index(target) :: 3]
+    chosen = SESSIONS if request.config.getoption("--long") else SESSIONS[FORMATS.index(target) :: 9]
     file = tmp_path / "session.jsonl"
     for form, talk, path in chosen:
         source = imported(conversation_of(talk, path).messages)
@@ -120,13 +110,3 @@ def test_subagents_of_claude_code_are_conversations_of_their_own() -> None:
         ctx = imported(conversation.messages)
         assert [summary_of(message) for message in ctx.messages()] == expected("claude-code", talk)
     assert log.count_skipped() == {"not a message: 'queue-operation'": 1, "not a message: 'last-prompt'": 1}
-
-
-def test_subagents_without_ids_are_not_mixed(tmp_path: Path) -> None:
-    def line(text: str, **fields: str) -> str:
-        message = {"role": "user", "content": text}
-        return json.dumps({"type": "user", "isSidechain": True, "parentUuid": None, **fields, "message": message})
-
-    file = tmp_path / "a.jsonl"
-    file.write_text("\n".join([line("One", agentId="a1"), line("Two", uuid="u2"), line("Three")]))
-    assert [found.name for found in read_log(file).conversations] == ["agent-a1", "agent-u2", "agent-3"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.model.messages import Provider
+from tests.providers.histories import Provider
 
 Event = tuple[str, str]
 

@@ -6,10 +6,9 @@ from itertools import dropwhile
 import pytest
 
 from quire import Message, ToolCall
-from quire.model.messages import Provider
-from quire.providers import anthropic, format_messages, format_request, parse
-from tests.providers.histories import ALL, CASES, LONG, PDF, PNG
-from tests.providers.pairs import check_pairs, events
+from quire.providers import anthropic, format_messages, parse
+from tests.providers.histories import ALL, CASES, LONG, PDF, PNG, Provider
+from tests.providers.pairs import check_pairs
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "responses", "anthropic")
 CROSSINGS = [(*case, target) for case in CASES for target in PROVIDERS if target != case[0]]
@@ -67,34 +66,6 @@ def test_empty_messages_are_marked_or_left_out_for_anthropic() -> None:
     assert format_messages(messages, "anthropic") == [{"role": "user", "content": "[empty]"}] * 2
 
 
-def test_results_are_gathered_in_one_anthropic_message() -> None:
-    history = ALL["openai"]["parallel calls"]
-    _, assistant, results, _ = format_messages(parse(history), "anthropic")
-    assert [block["input"] for block in assistant["content"]] == [{"city": "Paris"}, {}]
-    assert results == {
-        "role": "user",
-        "content": [
-            {"type": "tool_result", "tool_use_id": "call_2", "content": "18°"},
-            {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "21°"}]},
-        ],
-    }
-
-
-def test_a_result_of_ours_joins_results_of_anthropics_before_the_words() -> None:
-    value = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}, {"type": "text", "text": "Go"}]}
-    messages = [*parse(value), Message(role="tool", tool_call_id="b", content="2")]
-    [written] = format_messages(messages, "anthropic")
-    assert [block["type"] for block in written["content"]] == ["tool_result", "tool_result", "text"]
-
-
-def test_a_late_system_message_is_a_users_for_anthropic() -> None:
-    history = [{"role": "user", "content": "A"}, {"role": "system", "content": "B"}, {"role": "system", "content": ""}]
-    assert format_messages(parse(history), "anthropic") == [
-        {"role": "user", "content": "A"},
-        {"role": "user", "content": "B"},
-    ]
-
-
 @pytest.mark.parametrize(
     "text", ["{", "[1]", "null", '"x"', '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', "[" * 9_999]
 )
@@ -102,18 +73,6 @@ def test_arguments_that_are_no_object_stay_readable(text: str) -> None:
     message = Message(role="assistant", tool_calls=(ToolCall("a", "f", text),))
     [value] = format_messages([message], "anthropic")
     assert value["content"][0]["input"] == {"_raw": text}
-
-
-def test_ids_that_anthropic_refuses_are_spelled_anew_alike_for_call_and_result() -> None:
-    messages = [
-        Message(role="assistant", tool_calls=(ToolCall("functions.f:0", "f"), ToolCall("functions_f_0", "f"))),
-        Message(role="tool", tool_call_id="functions.f:0", content="1"),
-        Message(role="tool", tool_call_id="functions_f_0", content="2"),
-    ]
-    values = format_request(messages, "anthropic")
-    check_pairs(values, "anthropic")
-    assert len(set(events(values, "anthropic"))) == 4
-    assert all(i.replace("_", "").isalnum() for _, i in events(values, "anthropic"))
 
 
 def test_a_custom_tool_is_answered_as_one() -> None:
@@ -149,12 +108,6 @@ def test_images_and_files_change_their_dress() -> None:
         {"type": "text", "text": "Found\nA fact."},
         {"type": "text", "text": "Compare."},
     ]
-
-
-def test_the_name_of_a_user_stands_before_the_words_where_names_are_unknown() -> None:
-    message = Message(role="user", name="ada", content="Hi")
-    assert format_messages([message], "responses") == [{"role": "user", "content": "ada: Hi"}]
-    assert format_messages([message], "openai") == [{"role": "user", "name": "ada", "content": "Hi"}]
 
 
 def test_hosted_calls_are_named_elsewhere() -> None:

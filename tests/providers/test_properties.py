@@ -1,18 +1,17 @@
 """Random histories: legal ones are written exactly as they were read, and no JSON value breaks the parser."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire import Message, QuireError
-from quire.model.messages import Provider
 from quire.providers import format_messages, parse, parse_each
-from quire.providers.originals import keep_original, restore_original
-from tests.providers.histories import ALL
+from tests.providers.histories import ALL, Provider
 from tests.providers.pairs import check_pairs
 
 PROVIDERS: tuple[Provider, ...] = ("openai", "responses", "anthropic")
@@ -181,9 +180,16 @@ def same(left: Any, right: Any) -> bool:
     return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
 
 
-@settings(max_examples=50, deadline=None)
-@given(histories)
-def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(case: tuple[Provider, list[Value]]) -> None:
+def check_always(law: Callable[[Any], None], values: st.SearchStrategy[Any], *, usual: int, long: bool) -> None:
+    """Check a law on random values: a few, or hundreds in a long run, which prints how to repeat a failure."""
+    settings(max_examples=500 if long else usual, deadline=None, print_blob=True)(given(values)(law))()
+
+
+def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(request: pytest.FixtureRequest) -> None:
+    check_always(check_journey, histories, usual=8, long=request.config.getoption("--long"))
+
+
+def check_journey(case: tuple[Provider, list[Value]]) -> None:
     provider, history = case
     history = [TELLING[provider], *history]
     messages = parse(history, provider)
@@ -215,9 +221,12 @@ likely = st.recursive(
 nearly = st.fixed_dictionaries({"role": words, "content": likely}, optional={"tool_calls": likely, "type": words})
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(nearly | likely, max_size=3) | likely)
-def test_nothing_that_looks_like_json_breaks_anything(value: Any) -> None:
+def test_nothing_that_looks_like_json_breaks_anything(request: pytest.FixtureRequest) -> None:
+    values = st.lists(nearly | likely, max_size=3) | likely
+    check_always(check_any_value, values, usual=30, long=request.config.getoption("--long"))
+
+
+def check_any_value(value: Any) -> None:
     try:
         messages = parse(value)
     except QuireError:
@@ -226,32 +235,3 @@ def test_nothing_that_looks_like_json_breaks_anything(value: Any) -> None:
     assert stored == messages
     for provider in PROVIDERS:
         json.dumps(format_messages(messages, provider), allow_nan=False)
-
-
-long_texts = texts | st.sampled_from(["A" * 64, "B" * 200])
-originals = st.recursive(
-    long_texts | scalars,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=9,
-)
-
-
-@given(
-    st.dictionaries(texts, originals), st.none() | long_texts | st.lists(st.dictionaries(texts, long_texts), max_size=3)
-)
-def test_an_original_is_given_back_as_it_was(original: Value, content: Any) -> None:
-    message = keep_original(Message(role="user", content=content), original, None)
-    assert same(restore_original(message), original)
-
-
-@given(st.sampled_from(["user", "assistant", "system", "tool", "developer", "nobody"]), st.text(max_size=20))
-def test_a_single_message_is_read_like_one_of_a_list(role: str, text: str) -> None:
-    message = {"role": role, "content": text}
-
-    def read(value: object) -> object:
-        try:
-            return parse(value)
-        except QuireError as error:
-            return error.code
-
-    assert read(message) == read([message])

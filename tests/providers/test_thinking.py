@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import InvalidValue, Message
-from quire.providers import parse
-from quire.providers.rewrites import drop_foreign_thinking
+from quire import InvalidValue
 from tests.providers.histories import REASONING
 from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
 
@@ -107,29 +105,6 @@ def test_reasoning_that_nothing_follows_is_left_out(before: list[Any]) -> None:
     assert "reasoning" in str([message.content for message in ctx.messages()])
 
 
-def test_a_response_after_one_that_was_cut_off_is_another_answer() -> None:
-    ctx = quire.open("memory:")
-    ctx.user("Hi")
-    ctx.add(response(OUTPUT[0]))
-    ctx.render()
-    ctx.add(response(*OUTPUT[:2], id="resp_2"))
-    items = ctx.render().responses()
-    assert [item.get("type") for item in items].count("reasoning") == 1
-    assert quire.check_legal(items, "responses") == []
-
-
-def test_only_the_thinking_of_others_goes() -> None:
-    other = reply(BLOCKS[0], CITED)
-    other.model = "claude-haiku-5"
-    text = str(sent(talk(reply(BLOCKS[0], BLOCKS[1]), other), "claude-haiku-5"))
-    assert text.count("'signature'") == 1
-
-
-def test_thinking_of_an_unknown_model_stays() -> None:
-    view = talk({"role": "assistant", "content": SENT_BACK})
-    assert sent(view, "claude-haiku-5")[1]["content"] == SENT_BACK
-
-
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-5-2025-08-07", None])
 def test_reasoning_stays_for_its_own_model(model: str | None) -> None:
     items = talk(response(*OUTPUT)).responses(model=model)
@@ -153,36 +128,10 @@ def test_without_its_reasoning_nothing_refers_to_it() -> None:
     check_types(items, "responses")
 
 
-def test_an_answer_of_nothing_but_reasoning_is_left_out_of_the_items() -> None:
-    messages = [Message(role="user", content="Hi"), *parse(response(OUTPUT[0])), Message(role="user", content="Well?")]
-    assert [m.role for m in drop_foreign_thinking(messages, "responses", "gpt-6")] == ["user", "user"]
-
-
-def test_two_responses_in_a_row_by_two_models_stay_two() -> None:
-    ctx = quire.open("memory:")
-    ctx.user("Hi")
-    ctx.render()
-    ctx.add(response(*OUTPUT[:2]))
-    ctx.render()
-    ctx.add(response(*OUTPUT[:2], model="gpt-6", id="resp_2"))
-    view = ctx.render()
-    assert [m.meta["model"] for m in view.messages if m.role == "assistant"] == ["gpt-5", "gpt-6"]
-    assert [item.get("type") for item in view.responses(model="gpt-6")].count("reasoning") == 1
-
-
-def test_items_that_come_one_by_one_keep_the_model_they_came_from() -> None:
-    ctx = quire.open("memory:")
-    ctx.user("Hi")
-    ctx.add(response(OUTPUT[0]))
-    ctx.add(response(OUTPUT[1]))
-    [said] = [message for message in ctx.messages() if message.role == "assistant"]
-    assert said.meta["model"] == "gpt-5"
-
-
 @pytest.mark.parametrize("model", ["", 5, ["gpt-5"]])
 def test_a_model_that_is_no_name_is_refused(model: Any) -> None:
     view = talk(reply(*BLOCKS))
-    with pytest.raises(InvalidValue, match="model"):
+    with pytest.raises(InvalidValue):
         view.anthropic(model=model)
-    with pytest.raises(InvalidValue, match="model"):
+    with pytest.raises(InvalidValue):
         view.responses(model=model)
