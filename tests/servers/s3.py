@@ -16,16 +16,14 @@ import time
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import obstore
 import pytest
-from obstore.exceptions import BaseError
-from obstore.store import S3Store
 
-from quire import S3Storage
+if TYPE_CHECKING:  # the driver is there in the tier that uses the server
+    from quire import S3Storage
 
 _PORTS = ("master", "master.grpc", "volume", "volume.grpc", "filer", "filer.grpc", "s3", "s3.grpc")
 _PATIENCE = 60.0
@@ -56,8 +54,10 @@ def fresh_prefix() -> str:
     return uuid4().hex
 
 
-def open_s3(prefix: str, **options: Any) -> S3Storage:
+def open_s3(prefix: str, **options: Any) -> "S3Storage":
     """Open the store under a prefix."""
+    from quire import S3Storage
+
     there = server()
     return S3Storage(there.bucket, prefix, **there.options() | options)
 
@@ -137,6 +137,10 @@ def _free_ports(count: int) -> list[int]:
 
 def _wait(endpoint: str, folder: Path) -> None:
     """Wait until the server accepts a write, which also creates the bucket."""
+    import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
     deadline = time.monotonic() + _PATIENCE
     store = S3Store(
         _BUCKET,
