@@ -26,22 +26,7 @@ KNOWN = {
     "<|endoftext|>": 7,
     "a\ud800b": 3,
 }
-PIECES = """word pump's 2024-05-20 /var/log 数据库，连接。 HTTPServer I'll é 🙂 … 9'9""".split()
-    "word",
-    "pump's",
-    "2024-05-20",
-    "/var/log",
-    "数据库，连接。",
-    "失败！",
-    "HTTPServer",
-    "I'll",
-    '{"a":1}',
-    "é",
-    "हिन्दी",
-    "🙂",
-    "…",
-    "9'9",
-]
+PIECES = ["word", "pump's", "2024-05-20", "/var/log", "数据库，连接。", "HTTPServer", '{"a":1}', "é", "🙂", "\u2028"]
 
 
 @pytest.mark.parametrize(("text", "tokens"), KNOWN.items())
