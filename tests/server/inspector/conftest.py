@@ -1,137 +1,155 @@
-"""One browser and one server per test process, and a separate context for every test.
+"""One browser and one server, and for each test a page and a context.
 
-Every page is monitored: an error on its console, a dialog, or a request to another host fails the test in which it
-happens.
+Each page is watched: an error on its console, a dialog, or a request to another host fails its test.
 """
 
 import os
 import shutil
 from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
+from contextlib import closing
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, expect, sync_playwright
 
 import quire
-from quire.server.http_server import RunningServer, start
-from tests.server.inspector.visitor import Visitor
-from tests.server.sample_library import BUDGET, NAME, fill_library
+from quire.windows.apps import Todo
+from tests.surfaces.http_service import TOKEN, Service, serving
 
-_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-_NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-_copies = count(1)
+BUDGET = 2_000
+NOISE = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+REFUSAL = "Failed to load resource: the server responded with a status of 4"
+"""What Chromium prints for a refused request."""
+expect.set_options(timeout=15_000)
 
 
-def _chromium() -> str:
-    """Return the path of the browser. Without one the tests are skipped, and fail if CI=true."""
-    given = os.environ.get("QUIRE_CHROMIUM")
-    found = given or next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None:
-        words = "No Chromium was found (chromium, google-chrome, or QUIRE_CHROMIUM): the inspector was not tried."
-        if os.environ.get("CI") == "true":
-            pytest.fail(words)
-        pytest.skip(words)
-    return found
+def fill(context: quire.Context) -> quire.Context:
+    """Fill a context: folded exchanges, notes in every state, a checkpoint, a batch and a window."""
+    context.system("You repair the billing service.")
+    for turn in range(12):
+        context.user(f"Question {turn}: why was invoice INV-{turn} paid twice?")
+        context.assistant(None, [{"id": f"c{turn}", "function": {"name": "run_checks", "arguments": "{}"}}])
+        context.tool_result(f"c{turn}", f"Check {turn}: " + "the key was used again. " * 20)
+        context.assistant(f"Answer {turn}: the key of INV-{turn} changed.")
+        context.render()
+    context.checkpoint("before the notes")
+    pages = context.pages
+    folder = pages.create_contents_page("Ticket PAY-4471", "What was learned", "mem-0")
+    for name, text in (
+        ("Rules", "No migrations."),
+        ("退款名单", "17 笔退款，周五 17:00 之前退回。"),
+        ("Keys", "24 hours"),
+    ):
+        pages.create_detail_page(name, f"about {name}", text, folder)
+    pages.archive(pages.create_detail_page("Words", "结算、对账", "settlement", folder), cold=True)
+    context.windows.register(Todo)
+    context.windows.open("todo", window_id="list")
+    context.windows.act("list", "add", text="写回归测试")
+    context.conversation.batch_start()
+    context.user("Only a thought.")
+    context.conversation.batch_end(0)
+    context.render()
+    return context
+
+
+class Visitor:
+    """A user of the inspector: a page of the browser at a context, and the faults that it met."""
+
+    def __init__(self, browser: Browser, service: Service, name: str, **options: Any) -> None:
+        self.service, self.name = service, name
+        self.address = str(service.client.base_url)
+        self.page = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}).new_page()
+        self.page.set_default_timeout(15_000)
+        self.refusals_expected = False
+        self.faults: list[str] = []
+        self.page.on("console", self._console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.on("dialog", self._dialog)
+        self.page.on("request", lambda request: self._request(request.url))
+        self.page.goto(f"{self.address}#token={TOKEN}")
+        self.page.wait_for_selector(".context-row")
+
+    def go(self, place: str, name: str | None = None) -> None:
+        """Go to a tab of the context, or of another: `window`, `pages?reveal=usr-1`."""
+        self.page.goto(f"{self.address}#/c/{quote(name or self.name, safe='')}/{place}")
+        tab = place.partition("?")[0]
+        expect(self.page.locator(f"#tab-{tab}")).to_have_attribute("aria-selected", "true")
+
+    def find(self, selector: str, text: str | None = None) -> Locator:
+        """Return the elements that match and contain a text."""
+        return self.page.locator(selector) if text is None else self.page.locator(selector, has_text=text)
+
+    def ask(self, path: str) -> Any:
+        """Return an answer of the API about the context."""
+        return self.service.get(f"/api/contexts/{quote(self.name, safe='')}{path}")
+
+    def open(self) -> quire.Context:
+        """Open the context as an agent has it."""
+        return self.service.library.open(self.name, budget=BUDGET)
+
+    def newest(self, count: int = 1) -> list[str]:
+        """Return the operations of the newest journal entries, the newest first."""
+        return [entry["operation"] for entry in self.ask(f"/history?order=desc&limit={count}")["entries"]]
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not (self.refusals_expected and message.text.startswith(REFUSAL)):
+            self.faults.append(f"console: {message.text}")
+
+    def _request(self, url: str) -> None:
+        if not url.startswith((self.address, "data:")):
+            self.faults.append(f"request to {url}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.faults.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """The browser. It closes after these tests, because playwright's event loop would disturb others."""
-    path = _chromium()
+    """The browser. Without one the tests are skipped, and fail if CI=true."""
+    path = os.environ.get("QUIRE_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        words = "No Chromium was found (chromium, google-chrome, or QUIRE_CHROMIUM): the inspector was not tried."
+        pytest.fail(words) if os.environ.get("CI") == "true" else pytest.skip(words)
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
+        launched = playwright.chromium.launch(executable_path=path, args=list(NOISE))
         yield launched
         launched.close()
 
 
-class Stand:
-    """The server, its library, and the page that most tests share, because loading a page takes longer than a test."""
-
-    def __init__(self, browser: Browser, folder: Path) -> None:
-        self.browser = browser
-        self.path = folder / "library.db"
-        fill_library(self.path)
-        self._exported = folder / "exported"
-        with quire.Library(self.path) as library:
-            library.export(NAME, self._exported)
-        token = "inspector-" + "0123456789abcdef" * 2
-        self.server: RunningServer = start(self.path, port=0, token=token, budget=BUDGET, poll=0.05, grace=1)
-        self._shared: Visitor | None = None
-
-    def copy(self) -> str:
-        """Copy the demo's context with its history to another name."""
-        with quire.Library(self.path) as library:
-            return library.import_(self._exported, f"{NAME}-{next(_copies)}")
-
-    def shared(self) -> Visitor:
-        """Return the shared page in its initial state."""
-        if self._shared is None:
-            self._shared = self.page()
-            self._shared.enter()
-        self._shared.begin()
-        return self._shared
-
-    def page(
-        self, *, width: int = 1280, height: int = 800, server: RunningServer | None = None, **options: Any
-    ) -> Visitor:
-        """Open a page in a separate browser profile, at this server or another."""
-        made = self.browser.new_context(viewport={"width": width, "height": height}, **options)
-        made.set_default_timeout(15_000)
-        page: Page = made.new_page()
-        return Visitor(page, server or self.server)
-
-
 @pytest.fixture(scope="package")
-def stand(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """The objects that all tests share."""
-    made = Stand(browser, tmp_path_factory.mktemp("inspector"))
-    yield made
-    made.server.stop()
+def service() -> Iterator[Service]:
+    with serving(budget=BUDGET, poll=0.05) as service:
+        with closing(service.library.open("客服-机票改签")) as other:
+            other.user("我想改签。")
+        yield service
 
 
 class Opener:
-    """Opens pages for one test."""
+    """Opens the pages of one test."""
 
-    def __init__(self, stand: Stand) -> None:
-        self.stand = stand
-        self._seen: list[Visitor] = []
+    def __init__(self, browser: Browser, service: Service, name: str) -> None:
+        self.browser, self.service, self.name = browser, service, name
+        self.opened: list[Visitor] = []
 
-    def __call__(self, place: str = "", *, refusals: bool = False, **options: Any) -> Visitor:
-        """Open a page. With `refusals` it is separate: the console may report an error response in a later test."""
-        if refusals or options:
-            visitor = self.stand.page(**options)
-            visitor.enter()
-            visitor.refusals_expected = refusals
-        else:
-            visitor = self.stand.shared()
-        self._seen.append(visitor)
-        visitor.context = self.stand.copy() if place else NAME
-        if place:
-            visitor.go(place)
+    def __call__(self, place: str, *, refusals: bool = False, **options: Any) -> Visitor:
+        """Open a tab of the test's context; options are those of a profile of the browser, such as `locale`."""
+        visitor = Visitor(self.browser, self.service, self.name, **options)
+        self.opened.append(visitor)
+        visitor.refusals_expected = refusals
+        visitor.go(place)
         return visitor
-
-    def close(self) -> None:
-        """Report the faults of all pages, and close the pages of this test."""
-        wrong = [fault for visitor in self._seen for fault in visitor.faults()]
-        for visitor in self._seen:
-            if visitor is not self.stand._shared:
-                visitor.page.context.close()
-        assert wrong == []
 
 
 @pytest.fixture
-def visit(stand: Stand) -> Iterator[Opener]:
-    """`visit("window")` opens a tab of a new context; `visit(locale="zh-CN")` the library in another browser."""
-    opener = Opener(stand)
+def visit(browser: Browser, service: Service, request: pytest.FixtureRequest) -> Iterator[Opener]:
+    opener = Opener(browser, service, request.node.name)
+    fill(service.library.open(opener.name, budget=BUDGET))
     yield opener
-    opener.close()
+    for visitor in opener.opened:
+        if visitor.page.evaluate("typeof window.__hit") != "undefined":
+            visitor.faults.append("content ran as a script")
+        visitor.page.context.close()
+    assert [fault for visitor in opener.opened for fault in visitor.faults] == []
