@@ -173,6 +173,11 @@ def _common() -> str:
     return server.url()
 
 
+def server_url() -> str:
+    """Return the URL of that server as PostgreSQL knows it, for a connection that does not go through quire."""
+    return _common()
+
+
 def postgres_url(**options: str) -> str:
     """Return the URL of an unused store: a new tenant, unless the options name one."""
     url = _common()

@@ -20,20 +20,20 @@ def filled(storage: FileStorage) -> ContextSystem:
     return system
 
 
-def readable(folder: Path) -> dict[str, tuple[dict[str, Any], str | None]]:
-    """Return the readable files of a context: index → (header, text)."""
+def readable(store: Path) -> dict[str, tuple[dict[str, Any], str | None]]:
+    """Return the readable files of the one context in a store: index → (header, text)."""
     found = {}
-    for path in folder.glob("pages/*/*.json"):
+    for path in store.glob("*/pages/*/*.json"):
         header = json.loads(path.read_text())
         body = path.with_suffix(".txt")
         found[header["index"]] = (header, body.read_text() if body.exists() else None)
-    assert len(list(folder.glob("pages/*/*.txt"))) == sum(text is not None for _, text in found.values())
+    assert len(list(store.glob("*/pages/*/*.txt"))) == sum(text is not None for _, text in found.values())
     return found
 
 
-def agrees(folder: Path, system: ContextSystem) -> None:
+def agrees(store: Path, system: ContextSystem) -> None:
     """Assert that the readable files match the pages of the system."""
-    found = readable(folder)
+    found = readable(store)
     stored = {page.index: page for page in system.list_pages()}
     assert found.keys() == stored.keys()
     for index, page in stored.items():
@@ -46,12 +46,3 @@ def agrees(folder: Path, system: ContextSystem) -> None:
         assert header["visibility"] == page.visibility.name
         assert header["updatedAt"] == page.updated_at.isoformat()
         assert (text or "") == (system.detail(index) if isinstance(page, DetailPage) else "")
-    segments = json.loads((folder / "segments.json").read_text())
-    assert [(row["id"], row["name"]) for row in segments] == [(s.id, s.name) for s in system.list_segments()]
-
-
-def abandon(storage: FileStorage) -> None:
-    """Abandon a storage without closing it, like a killed process."""
-    for log in storage._logs.values():
-        log.close()
-    storage._logs.clear()

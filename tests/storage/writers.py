@@ -1,8 +1,10 @@
-"""A program that lets processes write one context on S3 and kills some of them. `test_s3_race.py` runs it.
+"""A program that lets processes write one context and kills some of them. `test_racing_processes.py` runs it.
 
 The program itself uses no server, so it can fork. Each child opens the store, adds pages and messages, and reports each
 through a pipe until it is done or killed. A killed child is replaced. A last child reads the store. The result is
 printed as JSON.
+
+    writers.py URL WRITERS EACH KILLS SEED
 """
 
 import json
@@ -19,27 +21,22 @@ from random import Random
 from typing import Any, NoReturn
 
 import quire
-from quire import Busy, Conflict, EstimateCounter, OutcomeUnknown, S3Storage
-from quire.storage.s3 import commit
+from quire import Busy, Conflict, EstimateCounter, OutcomeUnknown
 
 _REPEATED = (1, 1, 10, 30)
 """How often a text is repeated."""
 
 
-def open_book(place: dict[str, Any]) -> quire.Context:
-    commit.LOG_BYTES, commit.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
-    storage = S3Storage(**place, probe=False, grace_seconds=120)  # so that chunks are removed during the race
-    return quire.open(storage, "book", counter=EstimateCounter())
+def open_book(url: str) -> quire.Context:
+    return quire.open(url, "book", counter=EstimateCounter())
 
 
-def write(place: dict[str, Any], pipe: int, life: int, operations: int) -> None:
+def write(url: str, pipe: int, life: int, operations: int) -> None:
     """Add pages and messages until there are as many as `operations`, and report each commit.
 
-    A step is one commit: a page, or up to 16 messages. After a conflict, pause, refresh and try again. If the outcome
-    is unknown, because an overloaded server answers with an error, look for the page first; messages are added again
-    with the same id, which must not double them.
+    A step is one commit: a page, or up to 16 messages.
     """
-    book, random = open_book(place), Random(life)
+    book, random = open_book(url), Random(life)
     done = 0
     for number in count():
         if done >= operations:
@@ -47,39 +44,45 @@ def write(place: dict[str, Any], pipe: int, life: int, operations: int) -> None:
         step = f"{life}-{number}"
         size = 0 if random.random() < 0.5 else min(random.randint(1, 16), operations - done)
         names = [f"{step}.{part}/{size}" for part in range(1, size + 1)] or [step]
-        texts = [f"text of {name} " * random.choice(_REPEATED) for name in names]
-        for attempt in count():
-            try:
-                if size:
-                    book.add([{"role": "user", "content": text} for text in texts], id=step)
-                else:
-                    book.pages.create_detail_page(step, "", texts[0], "mem-0")
-                break
-            except (Conflict, Busy):
-                time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
-                book.refresh()
-            except OutcomeUnknown:
-                book.refresh()
-                if not size and any(page.name == step for page in book.pages.children("mem-0")):
-                    break
+        add(book, step, [f"text of {name} " * random.choice(_REPEATED) for name in names], size > 0, random)
         os.write(pipe, "".join(f"{name}\n" for name in names).encode())
         done += len(names)
 
 
-def look(place: dict[str, Any], pipe: int) -> None:
+def add(book: quire.Context, step: str, texts: list[str], are_messages: bool, random: Random) -> None:
+    """Add a page or messages. After a conflict, pause, refresh and try again.
+
+    If the outcome is unknown, because a server answers with an error, look for the page first; messages are added again
+    with the same id, which must not double them.
+    """
+    for attempt in count():
+        try:
+            if are_messages:
+                book.add([{"role": "user", "content": text} for text in texts], id=step)
+            else:
+                book.pages.create_detail_page(step, "", texts[0], "mem-0")
+            return
+        except (Conflict, Busy):
+            time.sleep(random.uniform(0, 0.01 * 2 ** min(attempt, 6)))
+            book.refresh()
+        except OutcomeUnknown:
+            book.refresh()
+            if not are_messages and any(page.name == step for page in book.pages.children("mem-0")):
+                return
+
+
+def look(url: str, pipe: int) -> None:
     """Report the pages and messages in the store, in their order, and problems and gaps."""
-    book = open_book(place)
+    book = open_book(url)
     pages = book.pages
     texts = [(page.name, pages.detail(page.index)) for page in pages.children("mem-0")]
     texts += [(message.text.split()[2], message.text) for message in book.messages()]
-    names = [name for name, _ in texts]
     torn = [name for name, text in texts if text not in {f"text of {name} " * often for often in _REPEATED}]
-    seqs = [entry.seq for entry in pages.history()]
     report = {
-        "names": names,
+        "names": [name for name, _ in texts],
         "torn": torn,
         "problems": [str(p) for p in pages.check()],
-        "gaps": seqs != list(range(1, pages.seq + 1)),
+        "gaps": [entry.seq for entry in pages.history()] != list(range(1, pages.seq + 1)),
     }
     os.write(pipe, json.dumps(report).encode())
 
@@ -146,8 +149,8 @@ def _finish(work: Callable[[int], None], pipe: int) -> NoReturn:
 class Race:
     """A number of concurrent writers and a number of kills."""
 
-    def __init__(self, place: dict[str, Any], seed: int) -> None:
-        self.place = place
+    def __init__(self, url: str, seed: int) -> None:
+        self.url = url
         self.random = Random(seed)
         self.lives = 0
         self.killed: list[int] = []
@@ -174,7 +177,7 @@ class Race:
     def _start(self, each: int) -> None:
         self.lives += 1
         life = self.lives
-        child, pipe = start(lambda pipe: write(self.place, pipe, life, each))
+        child, pipe = start(lambda pipe: write(self.url, pipe, life, each))
         self._running[pipe] = (child, life)
         self.received[life] = b""
 
@@ -190,14 +193,14 @@ class Race:
         return data.count(b"\n")
 
 
-def main(place: str, writers: str, each: str, kills: str, seed: str) -> None:
-    race = Race(json.loads(place), int(seed))
+def main(url: str, writers: str, each: str, kills: str, seed: str) -> None:
+    race = Race(url, int(seed))
     race.run(int(writers), int(each), int(kills))
     for life, received in race.received.items():
         if b"!" in received:
             raise AssertionError(f"writer {life} failed by itself:\n{received.decode()}")
     promised = {life: data.decode().split("\n")[:-1] for life, data in race.received.items()}
-    child, pipe = start(lambda pipe: look(race.place, pipe))
+    child, pipe = start(lambda pipe: look(url, pipe))
     with os.fdopen(pipe, "rb") as found:
         report = found.read().decode()
     os.waitpid(child, 0)
