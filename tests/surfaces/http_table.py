@@ -63,6 +63,9 @@ def _page(**fields: Any) -> dict[str, Any]:
 
 _UNDONE = [{"operation": "undo"}, {"operation": "window_open", "undone": True}]
 
+_PATCH = {"name": "a", "description": "", "detail": "长"}
+_LISTED = {"windows": [{"items": [{"text": "买菜 <b>"}]}]}
+
 CALLS = (
     Call("GET", "/health", value={"status": "ok"}),
     Call("GET", "/openapi.json", value={"openapi": "3.1.0"}),
@@ -84,14 +87,7 @@ CALLS = (
     Call("GET", "{c}/pages/mem-2", {"max_chars": 6, "offset": 2}, {"detail": "xt 0 t", "path": ["mem-0", "mem-1"]}),
     Call("GET", "{c}/pages/usr-1", value={"messages": [{"role": "user"}]}),
     Call("GET", "{c}/pages/mem-4", value={"lifecycle": "cold", "parent": None, "home": "mem-1", "path": []}),
-    Call(
-        "PATCH",
-        "{c}/pages/mem-2",
-        {"name": "a", "description": "", "detail": "长"},
-        _page(name="a"),
-        1,
-        then=("{c}/pages/mem-2", {"name": "a", "description": "", "detail": "长"}),
-    ),
+    Call("PATCH", "{c}/pages/mem-2", _PATCH, _page(name="a"), 1, then=("{c}/pages/mem-2", _PATCH)),
     Call("DELETE", "{c}/pages/mem-1", value={"removed": 3}, writes=1, then=("{c}/pages/mem-2", None)),
     Call("POST", "{c}/pages/mem-2/expand", value=_page(visibility="expanded"), writes=1),
     Call("POST", "{c}/pages/mem-3/hide", value=_page(visibility="hidden"), writes=1),
@@ -133,13 +129,7 @@ CALLS = (
     Call("GET", "{c}/search", {"q": "西雅图", "limit": 1, "role": "user"}, {"hits": [{"path": ["usr-0"]}]}),
     Call("GET", "{c}/search", {"q": "note", "kind": "folder"}, {"hits": [{"index": "mem-1"}]}),
     Call("GET", "{c}/windows", value={"windows": [{"id": "list", "app": "todo", "error": ""}]}),
-    Call(
-        "POST",
-        "{c}/windows/list/add",
-        {"text": "买菜 <b>"},
-        writes=1,
-        then=("{c}/windows", {"windows": [{"items": [{"text": "买菜 <b>"}]}]}),
-    ),
+    Call("POST", "{c}/windows/list/add", {"text": "买菜 <b>"}, writes=1, then=("{c}/windows", _LISTED)),
     Call("POST", "{c}/windows/list/close", {"summary": "done"}, writes=1, then=("{c}/windows", {"windows": []})),
     Call("GET", "{c}/tools", {"format": "mcp"}, {"format": "mcp"}),
     Call(

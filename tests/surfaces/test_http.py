@@ -26,7 +26,15 @@ GATEWAY = {("POST", "/api/gateway/mode")}
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with serving(max_body=200_000) as found:
+    with serving() as found:
+        found.book(STILL)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[Service]:
+    """A server on a store that no test changes."""
+    with serving() as found:
         found.book(STILL)
         yield found
 
@@ -78,12 +86,12 @@ def test_a_call_returns_its_value(row: Call, service: Service, book: tuple[quire
 
 
 @pytest.mark.parametrize("row", REFUSALS, ids=name_of)
-def test_a_refused_request_names_the_reason_and_changes_nothing(row: Refusal, service: Service) -> None:
-    before = service.state()
+def test_a_refused_request_names_the_reason_and_changes_nothing(row: Refusal, still: Service) -> None:
+    before = still.state()
     path = row.path.replace("{c}", f"/api/contexts/{quote(STILL, safe='')}")
-    message = refused(service.ask(row.method, path, row.given), row.status, row.code)
+    message = refused(still.ask(row.method, path, row.given), row.status, row.code)
     assert [name for name in row.names if name not in message] == [], message
-    assert service.state() == before
+    assert still.state() == before
 
 
 def test_every_route_of_the_server_has_its_rows(service: Service) -> None:
@@ -109,28 +117,26 @@ def test_every_route_is_in_the_documentation(service: Service) -> None:
         assert [one["name"] for one in route["parameters"] if one["in"] == "query" and one["name"] not in line] == []
 
 
-def test_every_route_refuses_a_context_that_does_not_exist_and_what_it_does_not_know(service: Service) -> None:
-    before = service.state()
-    routes = {route for media in ("application/json", "text/event-stream") for route in described(service, media)}
+def test_every_route_refuses_a_context_that_does_not_exist_and_what_it_does_not_know(still: Service) -> None:
+    before = still.state()
+    routes = {route for media in ("application/json", "text/event-stream") for route in described(still, media)}
     seen = set()
     for row in CALLS:
         if "{c}" not in row.path or route_of(row, routes) in seen:
             continue
         seen.add(route_of(row, routes))
         for name, status, code in (("not-there", 404, "no_such_context"), ("%20x", 400, "invalid_value")):
-            refused(service.ask(row.method, row.path.replace("{c}", f"/api/contexts/{name}"), row.given), status, code)
+            refused(still.ask(row.method, row.path.replace("{c}", f"/api/contexts/{name}"), row.given), status, code)
         path = row.path.replace("{c}", f"/api/contexts/{quote(STILL, safe='')}")
         for query in ("tokne=1", "limit=1&limit=2", "limit=%ff"):
             more = {"json": row.given} if row.method in ("POST", "PATCH") and row.given is not None else {}
-            refused(service.client.request(row.method, f"{path}?{query}", **more), 400, "invalid_value")
+            refused(still.client.request(row.method, f"{path}?{query}", **more), 400, "invalid_value")
         if row.method in ("POST", "PATCH") and row.given is not None:
-            refused(
-                service.ask(row.method, path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "not_json"
-            )
+            refused(still.ask(row.method, path, content=b"{}", headers={"Content-Type": "text/plain"}), 415, "not_json")
             for body in (b"{", b"\xff", b"7", b"[" * 5_000, b'"\\ud800"'):
-                refused(service.ask(row.method, path, content=body, headers=JSON), 400, "invalid_value")
+                refused(still.ask(row.method, path, content=body, headers=JSON), 400, "invalid_value")
     assert len(seen) > 30
-    assert service.state() == before
+    assert still.state() == before
 
 
 # Lists, views
@@ -293,17 +299,6 @@ def test_a_failure_of_the_storage_is_told_and_the_server_continues() -> None:
         assert service.get("/health")["status"] == "ok"
         storage.heal()
         assert service.post(f"{path}/messages", USER)["index"] == 10
-
-
-def test_an_unknown_app_of_a_window_is_named(service: Service, book: tuple[quire.Context, str]) -> None:
-    class Unknown(Todo):
-        name = "unknown"
-
-    book[0].windows.register(Unknown)
-    book[0].windows.open("unknown", window_id="other")
-    windows = {window["id"]: window for window in service.get(f"{book[1]}/windows")["windows"]}
-    assert "unknown" in windows["other"]["error"]
-    assert windows["list"]["error"] == ""
 
 
 def test_the_mode_of_a_session_of_the_gateway_is_chosen() -> None:

@@ -59,61 +59,29 @@ def answer(
 # Token, Host, Origin
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [HOST, RIGHT],
-        [HOST, ("Authorization", f"bearer {TOKEN}")],
-        [("Host", "127.0.0.1:1"), RIGHT],
-        [("Host", "LOCALHOST"), RIGHT],
-        [("Host", "[::1]:80"), RIGHT],
-        [HOST, RIGHT, ("Origin", "http://localhost")],
-        [("Host", "localhost:81"), RIGHT, ("Origin", "https://localhost:81")],
-    ],
-)
-def test_the_right_token_host_and_origin_enter(headers: list[tuple[str, str]], service: Service) -> None:
-    assert answer(service, headers) == (200, "")
+@pytest.mark.parametrize("token", [RIGHT[1], f"bearer {TOKEN}"])
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1:1", "[::1]:80"])
+def test_the_right_token_host_and_origin_enter(token: str, host: str, service: Service) -> None:
+    headers = [("Host", host), ("Authorization", token)]
+    for origin in ([], [("Origin", f"http://{host}")], [("Origin", f"https://{host}")]):
+        assert answer(service, headers + origin) == (200, "")
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
-        "",
-        "Bearer ",
-        "Bearer wrong",
-        RIGHT[1][:-1],
-        f"{RIGHT[1]}x",
-        RIGHT[1].upper(),
-        f"Basic {TOKEN}",
-        TOKEN,
-        "Bearer \xe4",
-    ],
-)
-def test_a_wrong_token_stays_out(token: str, service: Service) -> None:
-    assert answer(service, [HOST, ("Authorization", token)]) == (401, "unauthorized")
-    assert answer(service, [("Host", "evil.example"), ("Authorization", token)])[0] == 403
+TOKENS = ("", "Bearer ", "Bearer wrong", RIGHT[1][:-1], f"{RIGHT[1]}x", RIGHT[1].upper(), f"Basic {TOKEN}", TOKEN)
+HOSTS = ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:1", "10.0.0.1", "a@b", "")
+ORIGINS = ("http://evil.example", "http://localhost.evil.example", "http://localhost:1", "null", "", "file://")
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:1", "10.0.0.1", "a@b", ""]
-)
-def test_a_wrong_host_stays_out(host: str, service: Service) -> None:
+def test_one_wrong_header_is_enough_to_stay_out(service: Service) -> None:
+    for token in TOKENS:
+        assert answer(service, [HOST, ("Authorization", token)]) == (401, "unauthorized")
     for path in (LISTED, "/health", "/"):
-        assert answer(service, [("Host", host), RIGHT], path)[0] in (400, 403)
-
-
-@pytest.mark.parametrize(
-    "origin", ["http://evil.example", "http://localhost.evil.example", "http://localhost:1", "null", "", "file://"]
-)
-def test_a_page_of_another_origin_stays_out(origin: str, service: Service) -> None:
-    for path in (LISTED, "/health", "/static/app.js"):
-        assert answer(service, [HOST, RIGHT, ("Origin", origin)], path) == (403, "forbidden_origin")
-
-
-def test_two_tokens_hosts_or_origins_are_none(service: Service) -> None:
+        for host in HOSTS:
+            assert answer(service, [("Host", host), RIGHT], path)[0] in (400, 403)
+        for origin in ORIGINS:
+            assert answer(service, [HOST, RIGHT, ("Origin", origin)], path) == (403, "forbidden_origin")
     assert answer(service, [HOST, RIGHT, RIGHT])[0] == 401
     assert answer(service, [HOST, HOST, RIGHT])[0] in (400, 403)
-    assert answer(service, [HOST, RIGHT, ("Origin", "http://localhost"), ("Origin", "http://localhost")])[0] == 403
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/openapi.json", LISTED, "/api/events", "/api/nothing", "/x"])
@@ -206,19 +174,6 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_server_continues() -> No
         refused(service.ask("POST", "/api/contexts/c/windows/w/wait", {}), 503, "timeout")
         assert service.get("/health")["status"] == "ok"
         Slow.go_on.set()
-
-
-def test_requests_are_counted_and_the_token_is_in_no_figure(service: Service) -> None:
-    def count() -> float:
-        text = service.ask("GET", "/metrics").text
-        assert TOKEN not in text
-        line = 'quire_http_requests_total{method="GET",route="/api/contexts/{c}",status="404"} '
-        return sum(float(found.removeprefix(line)) for found in text.splitlines() if found.startswith(line))
-
-    before = count()
-    for name in ("not-there", TOKEN, '"} 1%0A'):
-        service.ask("GET", f"/api/contexts/{name}")
-    assert count() == before + 2  # the last one is no name
 
 
 # Live changes

@@ -4,7 +4,7 @@ The table of tools is that of the agent. The protocol's own suite is in `tests/m
 """
 
 import asyncio
-import json
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,6 @@ from mcp import Client, MCPError
 import quire
 from quire import Context, InvalidValue
 from quire.mcp_server import server
-from quire.testing import FaultyStorage
 from quire.windows.apps import Todo
 from tests.mcp_server.clients import Line, over_stdio, read, run, running, served, text_of
 from tests.surfaces.agent_table import CALLS, REFUSED, open_book
@@ -33,13 +32,15 @@ URI = "quire://%E6%94%AF%E6%8C%81%2042/"
 MODES = ("legacy", "auto")
 """The older protocol, which has a handshake, and the newer one."""
 READING = ["find", "read_page", "budget"]
+TOOLS = [*{row.tool for row in CALLS} - {"segment"}]
+"""The tools of an agent that does not manage segments."""
 REFUSALS = [
     (word, *call)
     for word, calls in REFUSED.items()
     for call in calls
-    if len(call) == 2 and type(call[1]) is dict and call[0] in {row.tool for row in CALLS} - {"segment"}
+    if call[0] in TOOLS and type(call[1]) is dict and not re.search(r"^{1|nan|udc00|.{400}", repr(call[1]))
 ]
-"""The refused calls of an agent that JSON can carry."""
+"""The refused calls of an agent that the official client can send."""
 RESOURCES = {
     "sys-1": "System: Be careful.",
     "usr-1": "User: I want to fly to Seattle.",
@@ -50,15 +51,6 @@ RESOURCES = {
 NO_RESOURCES = ("vault-0", "vault-1", "nowhere-0", "mem-99", "", "MEM-1", "mem-1/x", "../mem-1")
 POST = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-
-
-def can_be_sent(arguments: dict[Any, Any]) -> bool:
-    """Return whether the arguments are JSON in UTF-8 that the official client sends."""
-    try:
-        text = json.dumps(arguments, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return len(text) < 200_000 and b"[[[[" not in text and all(isinstance(key, str) for key in arguments)
 
 
 def book() -> Context:
@@ -82,7 +74,7 @@ def test_a_call_answers_and_changes_what_the_tool_of_the_library_does(mode: Any)
     async def work() -> int:
         called = 0
         for row in CALLS:
-            if row.tool == "segment":  # needs an agent that manages segments
+            if row.tool not in TOOLS:
                 continue
             ctx, twin = book(), book()
             async with Client(server(ctx), mode=mode) as client:
@@ -102,12 +94,11 @@ def test_a_call_answers_and_changes_what_the_tool_of_the_library_does(mode: Any)
 def test_a_refused_call_is_a_tool_error_with_its_word(mode: Any) -> None:
     ctx = book()
     before = ctx.seq, outline(ctx)
-    rows = [row for row in REFUSALS if can_be_sent(row[2])]
-    assert {word for word, *_ in rows} == {"PermissionDenied", "NoSuchPage", "InvalidOperation", "InvalidValue"}
+    assert {word for word, *_ in REFUSALS} == {"PermissionDenied", "NoSuchPage", "InvalidOperation", "InvalidValue"}
 
     async def work() -> None:
         async with Client(server(ctx), mode=mode) as client:
-            for word, tool, arguments in rows:
+            for word, tool, arguments in REFUSALS:
                 answer = await client.call_tool(tool, arguments)
                 assert answer.is_error, (tool, arguments)
                 assert text_of(answer).startswith(f"{word}: ")
@@ -159,26 +150,6 @@ def test_the_conversation_of_the_client_is_not_that_of_the_context() -> None:
     run(work)
     assert [entry.actor for entry in ctx.history()][-1] == "desktop"
     assert "A Tuesday." in str(ctx.render(preview=True).openai())
-
-
-def test_a_failure_of_the_store_is_a_tool_error_and_the_server_continues() -> None:
-    storage = FaultyStorage(quire.MemoryStorage())
-    ctx = quire.open(storage)
-
-    async def work() -> None:
-        async with Client(server(ctx)) as client:
-            storage.arm(1, lasting=True)
-            assert (await client.call_tool("write_page", {"name": "x"})).is_error
-            with pytest.raises(MCPError):
-                await client.read_resource("quire://default/mem-0")
-            storage.heal()
-            assert not (await client.call_tool("write_page", {"name": "x"})).is_error
-            quire.Library(storage).delete("default")
-            gone = await client.call_tool("write_page", {"name": "x"})
-            assert gone.is_error
-            assert text_of(gone).startswith("NoSuchContext: ")
-
-    run(work)
 
 
 # Resources, prompt
@@ -374,22 +345,7 @@ def test_only_the_protocol_is_printed_and_a_killed_server_loses_nothing(store: P
         assert (process.returncode, said, complaint) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("headers", "code"),
-    [
-        ({"Host": "evil.example"}, "forbidden_host"),
-        ({"Host": "127.0.0.1.evil.example:80"}, "forbidden_host"),
-        ({"Host": "10.0.0.1"}, "forbidden_host"),
-        ({"Origin": "http://evil.example"}, "forbidden_origin"),
-        ({"Origin": "null"}, "forbidden_origin"),
-    ],
-)
-def test_a_page_elsewhere_cannot_reach_it(headers: dict[str, str], code: str, address: tuple[Path, str]) -> None:
-    refused = httpx.post(address[1], content=PING, headers={**POST, **headers})
-    assert (refused.status_code, refused.json()["error"]["data"]["code"]) == (403, code)
-
-
-def test_no_input_stops_the_server_and_a_token_is_asked_for(address: tuple[Path, str], store: Path) -> None:
+def test_no_input_stops_the_server_and_strangers_stay_out(address: tuple[Path, str], store: Path) -> None:
     for body in (
         b"",
         b"{",
@@ -402,20 +358,17 @@ def test_no_input_stops_the_server_and_a_token_is_asked_for(address: tuple[Path,
         assert httpx.post(address[1], content=body, headers=POST).status_code in (200, 400, 404, 406)
     assert httpx.post(address[1], content=b" " * ((16 << 20) + 1), headers=POST).status_code == 413
     assert httpx.post(address[1], content=PING, headers=POST).status_code == 400  # it lacks a session
+    for wrong in (
+        {"Host": "evil.example"},
+        {"Host": "10.0.0.1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ):
+        refused = httpx.post(address[1], content=PING, headers={**POST, **wrong})
+        code = f"forbidden_{next(iter(wrong)).lower()}"
+        assert (refused.status_code, refused.json()["error"]["data"]["code"]) == (403, code)
     with served(store, QUIRE_TOKEN=TOKEN) as (_, told):
         assert told.keys() == {"url"}  # the token is not new
         for wrong in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
             assert httpx.post(told["url"], content=PING, headers={**POST, **wrong}).status_code == 401
         assert httpx.post(told["url"], content=PING, headers={**POST, **AUTHORIZED}).status_code == 400
-
-
-def test_a_store_that_cannot_be_opened_is_reported_beside_the_protocol(tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.db"
-    damaged.write_bytes(b"no database at all" * 100)
-    for where in (tmp_path / "none.db", damaged, "postgresql://nobody:secret@127.0.0.1:1/none"):
-        with running(where) as process:
-            said, complaint = process.communicate(timeout=60)
-        assert (process.returncode, said) == (1, "")
-        assert complaint
-        assert "secret" not in complaint
-    assert not (tmp_path / "none.db").exists()
