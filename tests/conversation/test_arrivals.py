@@ -81,16 +81,6 @@ def test_a_system_message_before_all_others_is_the_prompt(route: str, role: str)
     assert texts(ctx) == ["Be bold."]
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route != "insert at 0"])
-def test_a_later_system_message_stays_in_its_place(route: str) -> None:
-    ctx = talk_of("a")
-    ROUTES[route](ctx, said("system", "Be brief now."))
-    ctx.user("b")
-    assert numbered(ctx.messages()) == [(0, "user", "a"), (1, "system", "Be brief now."), (2, "user", "b")]
-    page = leaf(ctx, "usr-2")
-    assert (page.form, page.pinned, names(ctx, "sys-0")) == (Form.SYSTEM, False, [])
-
-
 # Exchanges
 
 
@@ -175,13 +165,6 @@ def test_a_result_belongs_to_the_newest_exchange_that_awaits_it() -> None:
         ctx.tool_result("call_0", "one more")
 
 
-def test_calls_of_one_message_that_share_an_id_take_a_result_each() -> None:
-    ctx = new_talk()
-    ctx.assistant(None, calls("c", "c"))
-    assert [ctx.tool_result("c", "x"), ctx.tool_result("c", "y")] == [1, 2]
-    assert ctx.pending_calls() == []
-
-
 def test_calls_can_be_given_up() -> None:
     ctx = talk_of("a")
     assert ctx.close_calls() == []
@@ -222,14 +205,3 @@ def test_an_open_exchange_is_left_alone(touch: str) -> None:
     ctx.tool_result("c2", "y")
     TOUCHES[touch](ctx, "usr-2")
     assert ctx.check() == []
-
-
-@pytest.mark.parametrize("edit", ["delete", "compress", "replace"])
-@pytest.mark.parametrize("index", [1, 2])
-def test_an_open_exchange_is_not_edited(edit: str, index: int) -> None:
-    ctx = talk_of("a")
-    ctx.assistant(None, calls("c1", "c2"))
-    ctx.tool_result("c1", "x")
-    new = [result("c1", "z") if index == 2 else said("assistant", "no calls")] if edit == "replace" else []
-    with refused(ctx.pages, InvalidOperation, "'c2'"):
-        getattr(ctx.conversation, edit)([index], *new)

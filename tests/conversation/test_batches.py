@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-import quire
-from quire import CompressionConfig, Conflict, Context, InvalidOperation, InvalidValue, MemoryStorage
+from quire import Conflict, Context, InvalidOperation, MemoryStorage
 from quire.conversation import MarkMap
 from quire.model.pages import Mark
-from tests.books import everything, refused
+from tests.books import refused
 from tests.conversation.talks import exchange, indices, new_talk, said, talk_of, texts
 
 HINT = said("system", "临时提示：请专注于当前任务")
@@ -63,24 +62,6 @@ def test_the_full_workflow_ends_with_its_messages_compressed() -> None:
     assert texts(ctx, all_of_them=True) == ["Hello", "Hi there!", "请专注于当前任务"]
 
 
-def test_the_configuration_of_the_example_folds_above_its_threshold_down_to_its_target() -> None:
-    config = CompressionConfig(enabled=True, threshold=6_000, target_tokens=4_000)
-    ctx = quire.open("memory:", budget=8_000, compression=config)
-    folds = []
-    for turn in range(60):
-        before = ctx.render(preview=True).tokens
-        ctx.add(said("user", f"question {turn} " + "word " * 100))
-        ctx.add(said("assistant", f"answer {turn} " + "word " * 100))
-        view = ctx.render()
-        assert view.tokens <= 6_000
-        if view.fold is not None:
-            folds.append((before, view.tokens))
-    assert len(folds) > 1
-    assert all(before > 5_500 for before, _ in folds)
-    assert all(after <= 4_000 for _, after in folds)
-    assert len(ctx.messages()) == 120
-
-
 def test_the_list_of_operations_leaves_the_conversation_as_it_was() -> None:
     ctx = five()
     before = list(ctx.messages())
@@ -115,15 +96,6 @@ def test_the_end_of_a_batch_takes_back_all_opened_after_it(target: int, left: li
     assert ctx.conversation.batch_end(target).batch == target
     assert texts(ctx) == left
     assert ctx.conversation.mark_map() == marks(boundaries, 4)
-
-
-def test_the_current_batch_as_target_changes_nothing() -> None:
-    ctx = talk_of("a")
-    ctx.conversation.batch_start()
-    ctx.user("b")
-    before = everything(ctx.pages)
-    assert ctx.conversation.batch_end(1).covered == ()
-    assert everything(ctx.pages) == before
 
 
 def test_a_committed_batch_hands_its_work_to_the_one_around_it() -> None:
@@ -166,26 +138,10 @@ def test_a_boundary_inside_an_exchange_moves_to_its_start_and_says_so() -> None:
 # Errors: typed, quoting the value, without any change
 
 
-def test_a_batch_refuses_a_boundary_before_the_last_one() -> None:
-    ctx = five()
-    ctx.conversation.batch_start(3)
-    with refused(ctx.pages, InvalidValue, "2", "3"):
-        ctx.conversation.batch_start(2)
-
-
 def test_there_is_nothing_to_commit_without_a_batch() -> None:
     ctx = five()
     with refused(ctx.pages, InvalidOperation):
         ctx.conversation.batch_commit()
-
-
-def test_a_list_of_operations_can_commit_a_batch() -> None:
-    ctx = five()
-    ctx.conversation.modify(
-        [{"operation": "batch_start"}, {"operation": "insert", "data": HINT}, {"operation": "batch_commit"}]
-    )
-    assert texts(ctx)[-1] == HINT["content"]
-    assert ctx.conversation.mark_map().current_batch == 0
 
 
 @pytest.mark.parametrize(

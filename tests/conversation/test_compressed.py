@@ -34,13 +34,6 @@ def compressed() -> tuple[Context, str]:
     return ctx, page
 
 
-def test_compressed_messages_are_found() -> None:
-    ctx, _ = compressed()
-    assert [hit.index for hit in ctx.find("biscuit")] == ["usr-1"]
-    assert [hit.index for hit in ctx.agent.find("biscuit")] == ["usr-1"]
-    assert "usr-1" in ctx.tools.call("find", {"query": "biscuit"})
-
-
 def test_the_agent_reads_the_messages_behind_a_summary() -> None:
     ctx, summary = compressed()
     answer = ctx.tools.call("read_page", {"page": summary})

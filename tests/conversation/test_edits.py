@@ -11,7 +11,6 @@ from tests.conversation.talks import (
     called,
     calls,
     indices,
-    new_talk,
     result,
     said,
     talk_of,
@@ -53,26 +52,6 @@ def test_a_result_alone_is_inserted_only_at_its_call() -> None:
             ctx.conversation.insert(lone, at=1)
     assert ctx.conversation.insert(result("c9", "r")).pages == ("usr-5",)
     assert indices(ctx)[-2:] == [7, 8]
-
-
-@pytest.mark.parametrize("way", ["deleted", "removed", "cold", "compressed", "replaced"])
-def test_a_message_goes_before_one_that_is_out_of_the_conversation(way: str) -> None:
-    ctx = talk_of("a", "b", "c")
-    match way:
-        case "deleted":
-            ctx.conversation.delete(1)
-        case "removed":
-            ctx.pages.remove_page("usr-2")
-        case "cold":
-            ctx.pages.archive("usr-2", cold=True)
-        case "compressed":
-            ctx.conversation.compress([1])
-        case _:
-            ctx.conversation.replace(1, said("user", "B"))
-    ctx.conversation.insert(said("user", "new"), at=1)
-    left = [text for text in texts(ctx) if text != "B"]
-    assert left == ["a", "new", "c"]
-    assert ctx.check() == []
 
 
 # Delete
@@ -120,14 +99,6 @@ def test_deleted_messages_are_not_found_and_come_back_by_undo() -> None:
 # Protected messages
 
 EDITS: dict[str, list[Any]] = {"delete": [], "replace": [said("user", "x")], "compress": []}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-def test_the_prompt_is_not_edited(edit: str) -> None:
-    ctx = whole()
-    for asked in (0, [1, 0]):
-        with refused(ctx.pages, InvalidOperation, "'sys-1'"):
-            getattr(ctx.conversation, edit)(asked, *EDITS[edit])
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -204,17 +175,6 @@ def test_the_end_of_a_batch_brings_back_what_was_edited_in_it() -> None:
     assert ctx.messages() == before
     assert ctx.pages.detail("usr-2").endswith("Result of c1: found c1\nResult of c2: found c2")
     assert ctx.check() == []
-
-
-def test_a_late_result_leaves_with_its_batch_and_its_call_waits_again() -> None:
-    ctx = new_talk()
-    ctx.assistant(None, calls("c1"))
-    ctx.conversation.batch_start()
-    ctx.tool_result("c1", "x")
-    ctx.conversation.batch_end(0)
-    assert indices(ctx) == [0]
-    assert [call.id for call in ctx.pending_calls()] == ["c1"]
-    assert ctx.tool_result("c1", "y") == 2
 
 
 # Cleanup

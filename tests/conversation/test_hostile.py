@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import quire
 from quire import Context, Message, QuireError, ToolCall
 from tests.books import LONGEST_ERROR
 from tests.talks import full_talk, stored
@@ -232,13 +231,3 @@ def test_a_hostile_operation_is_refused_with_all_that_stand_beside_it(name: str)
         complaints += attempt(talk, before, label, lambda these=operations: talk.conversation.modify(these))  # type: ignore[misc]
     assert complaints == []
     assert talk.check() == []
-
-
-# Indices
-
-
-def test_an_import_keeps_the_whole_text_of_a_message_that_is_not_valid() -> None:
-    text = "The booking is HAT136. " * 100
-    with quire.open("memory:") as ctx:
-        ctx.import_messages([Message(role="assistant", content=text, tool_calls=(5,))])  # type: ignore[arg-type]
-        assert text in ctx.messages(all=True)[0].text

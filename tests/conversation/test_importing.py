@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from quire import Context, InvalidValue, MemoryStorage, Message
+from quire import Context, MemoryStorage, Message
 from quire.conversation import ImportReport
 from quire.model.pages import Mark
 from quire.providers import format_messages
-from tests.books import refused
-from tests.conversation.talks import called, indices, names, new_talk, result, said, talk_of, texts
+from tests.conversation.talks import called, indices, names, new_talk, result, said, texts
 
 USER, REPLY = said("user", "Hi"), said("assistant", "Hello")
 
@@ -61,12 +60,6 @@ def test_a_call_without_a_result_is_told() -> None:
     assert [call.id for call in ctx.pending_calls()] == ["c3"]
 
 
-def test_a_result_that_comes_late_stands_with_its_call() -> None:
-    ctx, report = imported(called("c1"), USER, REPLY, result("c1", "x"))
-    assert kinds(report) == ["assistant first"]
-    assert indices(ctx) == [0, 3, 1, 2]
-
-
 @pytest.mark.parametrize(("again", "kind"), [("x", "duplicate result"), ("y", "conflicting result")])
 def test_a_second_result_is_kept_aside(again: str, kind: str) -> None:
     ctx, report = imported(USER, called("c1"), result("c1", "x"), result("c1", again), REPLY)
@@ -74,12 +67,6 @@ def test_a_second_result_is_kept_aside(again: str, kind: str) -> None:
     assert "message 2" in report.findings[0].text
     assert texts(ctx) == ["Hi", "", "x", "Hello"]
     assert ctx.messages(all=True)[3].text == again
-
-
-def test_call_ids_used_twice_are_told_within_a_message_and_legal_across() -> None:
-    ctx, report = imported(USER, called("c", "c"), result("c", "x"), result("c", "y"), called("c"), result("c", "z"))
-    assert (kinds(report), report.findings[0].index, report.marked) == (["duplicate call id"], 1, ())
-    assert texts(ctx) == ["Hi", "", "x", "y", "", "z"]
 
 
 @pytest.mark.parametrize("content", ["", " \n\t", None, [], [{"type": "text", "text": ""}]], ids=repr)
@@ -91,13 +78,6 @@ def test_an_empty_message_is_kept_aside(role: str, content: Any) -> None:
     assert (report.marked, kinds(report), report.findings[0].index) == ((1,), ["empty"], 1)
     assert texts(ctx) == ["Hi", "Hello"]
     assert ctx.messages(all=True)[1].role == role
-
-
-@pytest.mark.parametrize("content", ["", None, []], ids=repr)
-def test_a_tool_may_say_nothing(content: Any) -> None:
-    ctx, report = imported(USER, called("c1"), result("c1", content), REPLY)
-    assert (kinds(report), report.marked) == ([], ())
-    assert indices(ctx) == [0, 1, 2, 3]
 
 
 def test_a_second_system_message_is_told() -> None:
@@ -195,23 +175,6 @@ def test_what_cannot_be_read_is_kept_as_text(item: Any) -> None:
         assert json.loads(kept.text) == item
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        said("user", "broken \ud83d here"),
-        said("user", [{"type": "text", "text": "broken \ud83d here"}]),
-        {**called("c1"), "content": "broken \ud83d here"},
-        said("user", "broken \ud83d here", name="a\udc00"),
-    ],
-    ids=["text", "part", "calls", "name"],
-)
-def test_lone_surrogates_are_replaced_and_told(item: dict[str, Any]) -> None:
-    ctx, report = imported(USER, item, REPLY)
-    assert kinds(report)[0] == "not unicode"
-    assert (report.findings[0].item, report.marked) == (1, ())
-    assert ctx.messages()[1].text == "broken \ufffd here"
-
-
 # Streaming
 
 
@@ -222,7 +185,7 @@ def test_a_long_history_is_read_as_it_is_committed() -> None:
     ctx, other = new_talk(storage), new_talk(storage)
 
     def history() -> Iterator[dict[str, Any]]:
-        for n in range(2_500):
+        for n in range(750):
             read.append(n)
             yield said("user", f"question {n}")
             yield said("assistant", f"answer {n}")
@@ -232,11 +195,11 @@ def test_a_long_history_is_read_as_it_is_committed() -> None:
         progress.append((report.messages, len(read), len(other.messages())))
 
     report = ctx.import_messages(history(), progress=watch)
-    assert (report.messages, report.pages, report.first, report.last) == (5_000, 5_000, 0, 4_999)
-    assert [taken for taken, _, _ in progress] == list(range(500, 5_001, 500))
+    assert (report.messages, report.pages, report.first, report.last) == (1_500, 1_500, 0, 1_499)
+    assert [taken for taken, _, _ in progress] == list(range(500, 1_501, 500))
     assert all(consumed <= taken // 2 + 1 for taken, consumed, _ in progress)
     assert all(stored == taken for taken, _, stored in progress)
-    assert [message.text for message in ctx.messages()[4_998:]] == ["question 2499", "answer 2499"]
+    assert [message.text for message in ctx.messages()[1_498:]] == ["question 749", "answer 749"]
 
 
 @pytest.mark.parametrize("items", [0, 3, 700])
@@ -270,22 +233,3 @@ def test_another_writer_may_speak_between_the_parts_of_an_import() -> None:
     assert [message.index for message in ctx.messages() if message.content == "by the other"] == [500]
     assert len(ctx.messages()) == 1_201
     assert ctx.check() == []
-
-
-@pytest.mark.parametrize("bad", [None, 5, "text", b"x", USER, {}, Message(role="user", content="x")], ids=repr)
-def test_a_history_is_an_iterable_of_messages(bad: Any) -> None:
-    ctx = talk_of("a")
-    with refused(ctx.pages, InvalidValue):
-        ctx.import_messages(bad)
-
-
-# Recorded histories
-
-
-def test_sdk_objects_come_in_among_dicts() -> None:
-    chat = pytest.importorskip("openai.types.chat")
-    types = pytest.importorskip("anthropic.types")
-    reply = chat.ChatCompletionMessage.model_validate({"refusal": None, **called("c1")})
-    block = types.TextBlock(type="text", text="Done.", citations=None)
-    ctx, report = imported(USER, reply, result("c1", "x"), said("assistant", [block]))
-    assert (texts(ctx), kinds(report)) == (["Hi", "", "x", "Done."], [])

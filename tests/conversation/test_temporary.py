@@ -1,6 +1,5 @@
 """Temporary blocks: all their messages are gone at the end, also after an error."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,31 +58,6 @@ def test_a_block_that_raises_ends_like_any_other(kind: str, tmp_path: Path) -> N
         assert texts(ctx) == ["a"]
         assert texts(ctx, all_of_them=True) == ["a", "temporary"]
         assert ctx.check() == []
-
-
-def test_a_cancelled_task_leaves_nothing_in_the_conversation() -> None:
-    ctx = talk_of("a")
-    reached = []
-
-    async def work() -> None:
-        with ctx.temporary():
-            ctx.user("temporary")
-            ctx.assistant(None, calls("c1"))
-            reached.append(texts(ctx))
-            await asyncio.sleep(60)
-
-    async def main() -> None:
-        task = asyncio.create_task(work())
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
-    assert reached == [["a", "temporary", ""]]
-    assert texts(ctx) == ["a"]
-    assert ctx.pending_calls() == []
-    assert ctx.check() == []
 
 
 KILLED = """
@@ -278,16 +252,6 @@ def test_messages_are_kept_marked_when_another_wrote_meanwhile() -> None:
         assert handle.pages.detail("mem-1") == "the other's"
         assert handle.conversation.mark_map().batch_boundaries == [0]
         assert handle.check() == []
-
-
-def test_notes_that_cannot_be_stored_are_named() -> None:
-    ctx, other = two()
-    with pytest.raises(Conflict):
-        block(ctx, lambda: ctx.user("temporary"), lambda: note(ctx), lambda: other.user("by the other"))
-    assert texts(ctx) == ["a", "by the other"]
-    assert texts(ctx, all_of_them=True)[-1] == "temporary"
-    assert names(ctx, "mem-0") == []
-    assert ctx.check() == []
 
 
 def test_a_storage_that_fails_at_the_end_leaves_the_conversation_as_it_was() -> None:

@@ -77,18 +77,3 @@ def test_the_message_object_of_another_context_keeps_its_time() -> None:
     copy = quire.open("memory:")
     copy.pages.unmarshal(source.pages.marshal())
     assert copy.messages()[0].at == TIME == created(copy, 0)
-
-
-def test_recalled_messages_have_the_day_of_their_source() -> None:
-    ctx = quire.open("memory:", budget=2_000)
-    talk = [f"Note {n} about the garden and the weather of the week." for n in range(120)]
-    talk[3] = "The gate code of the allotment is 4711."
-    history = [
-        {"role": role, "content": text, "timestamp": (TIME + timedelta(days=n)).isoformat()}
-        for n, text in enumerate(talk)
-        for role in ("user", "assistant")
-    ]
-    ctx.import_messages(history)
-    ctx.user("What is the gate code of the allotment?")
-    shown = str(ctx.render(recall=0.3).openai())
-    assert "4 May 2024" in shown or "2024-05-04" in shown

@@ -73,36 +73,6 @@ def test_a_pin_of_a_failed_turn_is_taken_back(library: Library) -> None:
     assert texts(library) == ["Hidden", "Kept"]
 
 
-def test_a_failed_turn_ends_if_others_built_on_its_pages(library: Library) -> None:
-    """Otherwise every later turn would fail to take it back."""
-    with library.open("talk") as other:
-        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
-            ctx.user("Of the turn")
-            ctx.pages.add_segment(quire.Segment(id="new"))
-            folder = ctx.pages.create_contents_page("Folder", "", "mem-0")
-            new = ctx.pages.create_contents_page("Folder", "", "new-0")
-            other.refresh()
-            for parent in (folder, new):
-                other.pages.create_detail_page("Other", "", "Of another writer", parent)
-            raise ZeroDivisionError
-        with library.turn("talk", wait=0):
-            pass
-        assert texts(library) == []
-        other.refresh()
-        assert [other.pages.children(parent)[0].name for parent in (folder, new)] == ["Other", "Other"]
-
-
-def test_a_result_that_is_stored_already_can_arrive_again_in_a_turn(library: Library) -> None:
-    with library.open("talk") as ctx:
-        ctx.assistant("", [ToolCall("c", "look", "{}")])
-        ctx.tool_result("c", "found")
-        assert ctx.tool_result("c", "found", id="a") == 1
-        with ctx.turn("r1"):
-            assert ctx.tool_result("c", "found") == 1
-            assert ctx.user("Next") == 2
-        assert ctx.check() == []
-
-
 def test_kept_entries_stay_and_the_same_key_resumes(library: Library) -> None:
     with pytest.raises(ZeroDivisionError), library.turn("talk", key="r1", keep=True) as ctx:
         ctx.user("Hello")
@@ -170,13 +140,6 @@ def test_others_wait_or_are_busy(library: Library) -> None:
         ctx.refresh()
     thread.join()
     assert order == ["busy", "A plain writer is not kept out."]
-
-
-def test_a_turn_holds_no_lock_and_no_connection(tmp_path: Path) -> None:
-    with Library(f"sqlite:{tmp_path / 'store'}") as library, library.turn("talk") as ctx:
-        ctx.user("Hello")
-        with Library(f"sqlite:{tmp_path / 'store'}") as another, another.turn("other") as second:
-            second.user("Hello")
 
 
 def test_deleting_a_context_ends_its_keys(library: Library) -> None:

@@ -1,8 +1,14 @@
-"""The conversations of the corpus, in no tool's form: each turn has a role, a text, calls, a call id and a time."""
+"""The conversations of the corpus, in no tool's form: each turn has a role, a text, calls, a call id and a time.
+
+LangChain, pydantic-ai, the OpenAI Agents SDK and LangGraph wrote their files of the corpus themselves. Those of Claude
+Code and Codex follow sessions that Claude Code 2.1.197 and Codex 0.166.0 wrote with a stub model.
+"""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
+CORPUS = Path(__file__).parent / "corpus"
 START = datetime(2026, 3, 11, 2, 14, 9, 122_000, tzinfo=UTC)
 
 
@@ -89,3 +95,22 @@ TALKS: dict[str, list[Turn]] = {
         for turn in (asks(90 * n, f"Question {n}: what is {n} × {n}?"), says(90 * n + 1, f"{n} × {n} = {n * n}."))
     ],
 }
+
+
+def langchain_messages(turns: list[Turn]) -> list[Any]:
+    """Return the turns as messages of LangChain."""
+    from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
+    found: list[Any] = []
+    for n, turn in enumerate(turns):
+        match turn.role:
+            case "system":
+                found.append(SystemMessage(turn.text, id=f"m{n}"))
+            case "user":
+                found.append(HumanMessage(turn.text, id=f"m{n}"))
+            case "tool":
+                found.append(ToolMessage(turn.text, tool_call_id=turn.answers, id=f"m{n}"))
+            case _:
+                calls = [{"name": c.name, "args": c.arguments, "id": c.id, "type": "tool_call"} for c in turn.calls]
+                found.append(AIMessage(turn.text, tool_calls=calls, id=f"m{n}"))
+    return found

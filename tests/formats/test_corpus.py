@@ -10,8 +10,7 @@ import pytest
 import quire
 from quire import Message
 from quire.formats import LoggedConversation, SessionFormat, format_session, read_log
-from tests.formats.make_corpus import CORPUS
-from tests.formats.talks import TALKS, Turn
+from tests.formats.talks import CORPUS, TALKS, Turn
 
 DATED = ("claude-code", "codex", "openai-dated", "responses-dated", "pydantic-ai", "agents", "langgraph")
 SECONDS = ("responses-dated", "agents")

@@ -11,8 +11,7 @@ import quire
 from quire import InvalidValue
 from quire.formats import read_log
 from tests.cli.conftest import Run, run  # noqa: F401 - a fixture
-from tests.formats.make_corpus import CORPUS, langchain_messages
-from tests.formats.talks import TALKS
+from tests.formats.talks import CORPUS, TALKS, langchain_messages
 from tests.servers.postgres import postgres_url
 
 TIME = "2026-03-11T02:14:09.122000+00:00"

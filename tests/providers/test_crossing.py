@@ -59,13 +59,6 @@ def test_anthropic_gets_no_empty_content(provider: Provider, name: str) -> None:
         assert all(block["text"].strip() for block in blocks if block["type"] == "text")
 
 
-def test_empty_messages_are_marked_or_left_out_for_anthropic() -> None:
-    messages = parse(
-        [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}, {"role": "user", "content": " "}]
-    )
-    assert format_messages(messages, "anthropic") == [{"role": "user", "content": "[empty]"}] * 2
-
-
 @pytest.mark.parametrize(
     "text", ["{", "[1]", "null", '"x"', '{"a": NaN}', '{"a": 1e999}', '{"a": "\\ud800"}', "[" * 9_999]
 )
@@ -108,10 +101,3 @@ def test_images_and_files_change_their_dress() -> None:
         {"type": "text", "text": "Found\nA fact."},
         {"type": "text", "text": "Compare."},
     ]
-
-
-def test_hosted_calls_are_named_elsewhere() -> None:
-    found = json.dumps(format_messages(parse(ALL["responses"]["hosted tools"]), "openai"))
-    for kind in ("web_search_call", "image_generation_call", "mcp_call", "item_reference"):
-        assert f"[{kind}]" in found
-    assert PNG not in found

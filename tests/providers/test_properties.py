@@ -186,7 +186,7 @@ def check_always(law: Callable[[Any], None], values: st.SearchStrategy[Any], *, 
 
 
 def test_any_history_goes_back_as_it_came_and_keeps_its_pairs_everywhere(request: pytest.FixtureRequest) -> None:
-    check_always(check_journey, histories, usual=8, long=request.config.getoption("--long"))
+    check_always(check_journey, histories, usual=4, long=request.config.getoption("--long"))
 
 
 def check_journey(case: tuple[Provider, list[Value]]) -> None:
@@ -223,7 +223,7 @@ nearly = st.fixed_dictionaries({"role": words, "content": likely}, optional={"to
 
 def test_nothing_that_looks_like_json_breaks_anything(request: pytest.FixtureRequest) -> None:
     values = st.lists(nearly | likely, max_size=3) | likely
-    check_always(check_any_value, values, usual=30, long=request.config.getoption("--long"))
+    check_always(check_any_value, values, usual=20, long=request.config.getoption("--long"))
 
 
 def check_any_value(value: Any) -> None:

@@ -98,7 +98,7 @@ def check_view(view: quire.View) -> None:
 
 def test_every_form_of_any_conversation_is_legal(request: pytest.FixtureRequest) -> None:
     values = st.tuples(histories.map(lambda case: case[1]) | odd | mixed | broken, st.booleans())
-    check_always(check_forms, values, usual=10, long=request.config.getoption("--long"))
+    check_always(check_forms, values, usual=5, long=request.config.getoption("--long"))
 
 
 def check_forms(case: tuple[list[Value], bool]) -> None:
@@ -129,7 +129,7 @@ NOT_HERE = {"no prefill", "thinking not changed", "thinking bound to prefix"}
 
 
 def test_the_strict_provider_accepts_every_form(request: pytest.FixtureRequest) -> None:
-    check_always(check_strictly, odd | broken, usual=10, long=request.config.getoption("--long"))
+    check_always(check_strictly, odd | broken, usual=5, long=request.config.getoption("--long"))
 
 
 def check_strictly(history: list[Value]) -> None:

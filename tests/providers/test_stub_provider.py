@@ -28,11 +28,8 @@ def _anthropic(stub: StubProvider) -> Any:
 
 TURNS: dict[str, Ask] = {
     "chat": lambda stub, ctx: openai_turns.complete(_openai(stub), ctx, model="m"),
-    "chat-stream": lambda stub, ctx: list(openai_turns.stream(_openai(stub), ctx, model="m")),
-    "responses": lambda stub, ctx: openai_turns.respond(_openai(stub), ctx, model="m"),
     "responses-stream": lambda stub, ctx: list(openai_turns.stream_response(_openai(stub), ctx, model="m")),
     "anthropic": lambda stub, ctx: anthropic_turns.complete(_anthropic(stub), ctx, model="m", max_tokens=9),
-    "anthropic-stream": lambda stub, ctx: list(anthropic_turns.stream(_anthropic(stub), ctx, model="m", max_tokens=9)),
 }
 
 
@@ -77,12 +74,3 @@ def test_a_call_is_run_and_its_result_is_sent_back(ask: Ask) -> None:
         ask(stub, ctx)
         assert len(stub.requests) == 2
         assert "KESTREL-4711" in ctx.messages()[-1].text
-
-
-def test_a_reply_of_responses_has_the_shape_that_clients_display() -> None:
-    with StubProvider() as stub:
-        answer = _openai(stub).responses.create(model="m", input="The vault is open. Which vault?")
-        events = list(_openai(stub).responses.create(model="m", input="The vault is open. Which vault?", stream=True))
-    assert answer.output_text == "The vault is open."
-    assert [item.type for item in answer.output] == ["message"]
-    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == answer.output_text

@@ -13,7 +13,7 @@ from quire import Context, Storage
 from tests.marks import servers
 from tests.search.storages import storage_of
 
-TURNS = 12
+TURNS = 4
 
 
 class Talk(NamedTuple):

@@ -107,16 +107,6 @@ def test_enums_are_written_as_the_documents_numbers() -> None:
 # Reading
 
 
-def test_a_document_read_back_into_its_own_context_changes_nothing_but_history() -> None:
-    book = full_book()
-    before, seq = parsed(book), book.seq
-    book.unmarshal(book.marshal())
-    assert timeless(parsed(book)) == timeless(before)
-    assert book.seq == seq + 1
-    assert book.check() == []
-    assert [page.tokens for page in book.children("mem-1")] == [4, 0, 0]
-
-
 def test_cold_pages_return_to_the_same_places_after_reading() -> None:
     def scattered() -> ContextSystem:
         book = new_book()

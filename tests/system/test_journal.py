@@ -65,28 +65,6 @@ def test_a_later_change_of_the_same_page_is_named() -> None:
         book.undo(5)
 
 
-def test_undone_changes_do_not_stand_in_the_way_of_earlier_ones() -> None:
-    book = new_book()
-    index = leaf(book, name="first")
-    for name in ("second", "third", "fourth"):
-        book.update_page(index, name=name)
-    made = book.seq
-    book.undo(made)
-    book.undo(made - 1)
-    assert book.get_page(index).name == "second"
-    with refused(book, InvalidOperation):
-        book.undo(made - 3)
-    book.undo(book.seq)  # redo
-    assert book.get_page(index).name == "third"
-    with refused(book, InvalidOperation):
-        book.undo(made - 2)
-    book.undo(made - 1)
-    book.undo(made - 2)
-    assert book.get_page(index).name == "first"
-    book.undo(made - 3)
-    assert book.children("mem-0") == []
-
-
 def test_a_page_is_put_back_between_its_old_neighbours() -> None:
     book = new_book()
     a, b, c = leaves(book, 3)

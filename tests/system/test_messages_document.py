@@ -80,17 +80,6 @@ def test_a_document_read_into_another_conversation_numbers_its_messages_after_th
     assert other.check() == []
 
 
-def test_what_came_in_broken_goes_around_marked() -> None:
-    talk, copy = new_talk(), new_talk()
-    talk.import_messages(
-        [{"role": "tool", "tool_call_id": "x", "content": "lost"}, {"role": "user", "content": " "}, {"no": "message"}]
-    )
-    copy.pages.unmarshal(talk.pages.marshal())
-    assert said(copy, all=True) == said(talk, all=True)
-    assert marks(copy) == marks(talk) == [Mark.UNSHOWABLE] * 3
-    assert texts(copy) == []
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -143,23 +132,3 @@ def test_malformed_messages_are_refused_with_their_place(messages: Any, place: s
     document["pages"]["usr-1"]["messages"] = messages
     with refused(talk.pages, InvalidValue, "usr-1", place):
         talk.pages.unmarshal(json.dumps(document))
-
-
-# Search
-
-
-def test_find_sees_what_is_said_and_not_what_an_edit_took_out() -> None:
-    talk = full_talk()
-    found = {query: {hit.index for hit in talk.find(query)} for query in ("seattle", "flights", "slip", "typo", "look")}
-    assert found["seattle"] == {"usr-1"}
-    assert found["flights"] == {"usr-2"}
-    assert found["slip"] == set()
-    assert found["typo"] == {"usr-10"}
-    assert "usr-16" in found["look"]
-    assert [hit.index for hit in talk.find("kept archive")] == ["usr-11"]
-    assert {hit.index for hit in talk.find("second words")} == {
-        "usr-6",
-        "usr-7",
-        "usr-8",
-    }  # the summary and its messages
-    assert [hit.index for hit in talk.find("careful")] == ["sys-1"]

@@ -56,11 +56,3 @@ def test_deleting_takes_the_subtree_and_what_is_not_there_is_fine() -> None:
         assert not pages.exists(index)
     assert book.seq == seq
     assert list(pages.list()) == ["sys-0", "mem-0", "usr-0"]
-
-
-def test_saving_a_page_into_another_segment_gives_its_new_index() -> None:
-    book = new_book()
-    index = leaf(book)
-    moved = PageStorage(book).save(replace(book.get_page(index), parent="usr-0"))
-    assert moved == "usr-1"
-    assert book.get_page(moved).parent == "usr-0"

@@ -180,21 +180,6 @@ def test_chapters_above_it_are_called_and_summed_up_anew(shelf: Shelf, open_agai
     gone(shelf, talk)
 
 
-def test_a_summary_that_stands_for_it_is_made_anew_from_the_rest(shelf: Shelf) -> None:
-    talk = shelf.open()
-    talk.user(f"the first says {SECRET}")
-    talk.assistant("the second says teapot")
-    talk.conversation.compress([0, 1])
-    (summary,) = [page for page in talk.pages.list_pages("usr") if page.name.startswith("Summary")]
-    assert SECRET in talk.pages.detail(summary.index)
-    talk.pages.purge("usr-1")
-    gone(shelf, talk)
-    assert "teapot" in talk.pages.detail(summary.index)
-    talk.pages.purge("usr-2")
-    assert not shelf.holds("teapot")
-    assert talk.check() == []
-
-
 @pytest.mark.parametrize("in_a_fork", [False, True])
 def test_what_a_view_recalled_of_it_leaves_the_reply(shelf: Shelf, in_a_fork: bool) -> None:
     talk = shelf.open()
