@@ -4,45 +4,47 @@ import argparse
 import json
 import os
 import platform
-import sqlite3
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.compare.figures import Row, baseline, table
+from bench.compare.figures import baseline, table
 from bench.compare.groups import GROUPS, LONG, Run
 from bench.compare.sides import ROOT, WORKING_TREE, install
 
 _ABOUT = """Install two versions of quire side by side, measure them alternately, print a table of ratios (new / old).
-Times of a row are comparable with each other, not with those of another run. The noise is half of the interval that
+Compare the times of a row with each other, not with those of another run. The noise is half of the interval that
 holds 90 of 100 resampled ratios: a difference within it means nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare two versions and print the table."""
-    chosen = _parser().parse_args(arguments)
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
     groups = [name for name in chosen.only.split(",") if name] or [name for name in GROUPS if name != LONG]
     if unknown := set(groups) - set(GROUPS):
-        _parser().error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
-    if chosen.long and LONG not in groups:
-        groups.append(LONG)
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    groups += [LONG] if chosen.long and LONG not in groups else []
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="quire-compare-") as name:
-        folder = Path(name)
-        sides = install(chosen.old, folder / "old"), install(chosen.new, folder / "new")
-        (folder / "stores").mkdir()
-        run = Run(sides, folder / "stores", chosen.quick, {}, [])
+        old, new = install(chosen.old, Path(name) / "old"), install(chosen.new, Path(name) / "new")
+        run = Run((old, new), Path(name), chosen.quick, {}, [])
         rows = [row for group in groups for row in GROUPS[group](run)]
-    print(_heading(run))
-    print(table(rows))
-    print(_remarks(run, (time.monotonic() - start) / 60))
+    print(f"old: {old.name} ({old.commit[:10]}), new: {new.name} ({new.commit[:10]})")
+    print(table(rows), f"\n{(time.monotonic() - start) / 60:.1f} minutes", *run.samples, sep="\n")
+    for what, reason in run.left_out.items():
+        print(f"left out: {what}: {reason}")
+    about = {"machine": _machine(), "quick": run.quick, "samples": run.samples, "left_out": run.left_out}
+    names = {side: {"name": version.name, "commit": version.commit} for side, version in (("old", old), ("new", new))}
     if chosen.json:
-        found = {**_about(run), "rows": [row._asdict() for row in rows]}
-        _write(Path(chosen.json), found)
+        _write(Path(chosen.json), {**names, **about, "rows": [row._asdict() for row in rows]})
     if chosen.store:
-        _store(run, rows)
+        file = ROOT / "bench" / "results" / f"compare-{old.name.replace('/', '-')}.json"
+        known = json.loads(file.read_text()) if file.exists() else {"groups": {}, "runs": {}}
+        runs = {**known["runs"], **dict.fromkeys(groups, about)}
+        _write(file, {"of": names["old"], "groups": {**known["groups"], **baseline(rows)}, "runs": runs})
     return 0
 
 
@@ -60,41 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _heading(run: Run) -> str:
-    old, new = run.sides
-    return f"old: {old.name} ({old.commit[:10]}), new: {new.name} ({new.commit[:10]})"
-
-
-def _remarks(run: Run, minutes: float) -> str:
-    lines = [f"\n{minutes:.1f} minutes", *run.samples]
-    return "\n".join([*lines, *(f"left out: {name}: {reason}" for name, reason in run.left_out.items())])
-
-
-def _about(run: Run) -> dict[str, Any]:
-    old, new = run.sides
-    return {
-        "old": {"name": old.name, "commit": old.commit},
-        "new": {"name": new.name, "commit": new.commit},
-        "machine": {
-            "cores": os.cpu_count(),
-            "architecture": platform.machine(),
-            "python": platform.python_version(),
-            "sqlite": sqlite3.sqlite_version,
-        },
-        "quick": run.quick,
-        "samples": run.samples,
-        "left_out": run.left_out,
-    }
-
-
-def _store(run: Run, rows: Sequence[Row]) -> None:
-    """Keep the figures of the old side. Groups that were not measured now stay as they are."""
-    about = _about(run)
-    file = ROOT / "bench" / "results" / f"compare-{run.sides[0].name.replace('/', '-')}.json"
-    known = json.loads(file.read_text())["groups"] if file.exists() else {}
-    found = baseline(rows)
-    kept = {"of": about["old"], "machine": about["machine"], "samples": run.samples, "groups": {**known, **found}}
-    _write(file, kept)
+def _machine() -> dict[str, Any]:
+    return {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:

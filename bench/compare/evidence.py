@@ -2,18 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import quire
-from bench import traces
 from bench.compare.talks import Dialogue, dialogues, opened
-from bench.traces import Values, conversation, cost, system
+from bench.traces import Values, conversation, cost, system, traces, with_distinct_calls
 
 PRICES = {"fresh": 1.0, "read": 0.1, "write": 1.25}
 """Of an input token: sent anew, read from the provider's cache, sent anew and written to it."""
-_MODEL_PROMPT = "You are a helpful companion who remembers what was said."
+_PROMPT = "You are a helpful companion who remembers what was said."
 _HITS = 5
 _FACT = re.compile(
     r"https?://[^\s\"'<>)]+|[\w.+-]+@[\w-]+(?:\.\w+)+|(?:/[\w.-]+){2,}|\d{4}-\d\d-\d\d(?:T[\d:]+\d)?|\d{1,2}:\d\d(?::\d\d)?"
@@ -22,93 +20,85 @@ _FACT = re.compile(
 """Addresses, paths, dates, times, money, names of errors, identifiers with a digit, numbers of two digits."""
 
 
-class Replay:
-    """A conversation that is drawn at every call of a model, and what was sent."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.sums: Counter[str] = Counter()
-
-    def play(self, messages: Iterable[Values], prompt: str, **options: Any) -> quire.Context:
-        """Play a conversation and return its context."""
-        ctx = opened("memory:", budget=self.budget)
-        ctx.system(prompt)
-        texts: set[str] = set()
-        before: list[Values] = []
-        for message in messages:
-            ctx.add(message)
-            texts.add(message["content"])
-            if message["role"] != "assistant":
-                before = self._see(ctx.render(**options), before, texts)
-        return ctx
-
-    def _see(self, view: quire.View, before: list[Values], texts: set[str]) -> list[Values]:
-        sent = view.openai()
-        pairs = enumerate(zip(sent, before, strict=False))
-        same = next((place for place, (one, other) in pairs if one != other), min(len(sent), len(before)))
-        tokens = [cost(message) for message in sent]
-        whole = [
-            size
-            for message, size in zip(sent, tokens, strict=True)
-            if message["role"] != "system" and message.get("content") in texts
-        ]
-        prompt = sum(size for message, size in zip(sent, tokens, strict=True) if message["role"] == "system")
-        forms = (("openai", sent), ("responses", view.responses()), ("anthropic", view.anthropic()))
-        self.sums.update(
-            calls=1,
-            tokens=sum(tokens),
-            read=sum(tokens[:same]),
-            verbatim=sum(whole),
-            lines=sum(tokens) - sum(whole) - prompt,
-            over=int(max(view.tokens, sum(tokens)) > self.budget),
-            illegal=int(any(quire.check_legal(form, provider) for provider, form in forms)),
-            folds=int(view.fold is not None),
-        )
-        return sent
-
-
 def bill(budget: int, starts: list[int], length: int, recall: bool = False) -> dict[str, float]:
     """Return the means of all calls of some conversations, and how many views are over the budget or illegal."""
-    replay = Replay(budget)
+    sums: Counter[str] = Counter()
     for start in starts:
-        replay.play(conversation(length, start), system(), recall=recall or None).close()
-    sums = replay.sums
-    calls, fresh = sums["calls"], sums["tokens"] - sums["read"]
+        _play(conversation(length, start), budget, sums, recall).close()
+    calls, read, fresh = sums["calls"], sums["read"], sums["tokens"] - sums["read"]
     return {
-        "cached": sums["read"] / sums["tokens"],
-        "plain": (PRICES["read"] * sums["read"] + PRICES["fresh"] * fresh) / calls,
-        "marked": (PRICES["read"] * sums["read"] + PRICES["write"] * fresh) / calls,
-        **{name: sums[name] / calls for name in ("tokens", "verbatim", "lines")},
-        **{name: float(sums[name]) for name in ("calls", "over", "illegal", "folds")},
+        "cached share": read / sums["tokens"],
+        "bill of a call, writing is free": (PRICES["read"] * read + PRICES["fresh"] * fresh) / calls,
+        "bill of a call": (PRICES["read"] * read + PRICES["write"] * fresh) / calls,
+        "tokens of a view": sums["tokens"] / calls,
+        "tokens of whole messages": sums["verbatim"] / calls,
+        "tokens of lines": sums["lines"] / calls,
+        **{name: sums[name] for name in ("folds", "views over the budget", "illegal views")},
+    }
+
+
+def _play(messages: Sequence[Values], budget: int, sums: Counter[str], recall: bool = False) -> quire.Context:
+    """Draw a conversation at every call of a model and add up what was sent. Return the context."""
+    ctx = opened("memory:", budget=budget)
+    ctx.system(system())
+    texts: set[str] = set()
+    before: list[Values] = []
+    for message in messages:
+        ctx.add(message)
+        texts.add(message["content"])
+        if message["role"] != "assistant":
+            view = ctx.render(recall=recall)
+            sent = view.openai()
+            sums.update(_judge(view, sent, before, texts))
+            before = sent
+    return ctx
+
+
+def _judge(view: quire.View, sent: list[Values], before: list[Values], texts: set[str]) -> dict[str, int]:
+    """Return the tokens of a view by what they are, and its faults."""
+    same = next((n for n, pair in enumerate(zip(sent, before, strict=False)) if pair[0] != pair[1]), len(before))
+    sizes = [cost(message) for message in sent]
+    kinds: Counter[str] = Counter()
+    for message, size in zip(sent, sizes, strict=True):
+        is_whole = message.get("content") in texts
+        kinds["prompt" if message["role"] == "system" else "verbatim" if is_whole else "lines"] += size
+    illegal = [
+        *quire.check_legal(sent, "openai"),
+        *quire.check_legal(view.responses(), "responses"),
+        *quire.check_legal(view.anthropic(), "anthropic"),
+    ]
+    faults = {"over": max(view.tokens, sum(sizes)) > view.budget, "illegal": bool(illegal)}
+    return {
+        "calls": 1,
+        "tokens": sum(sizes),
+        "read": sum(sizes[:same]),
+        "folds": view.fold is not None,
+        **kinds,
+        **faults,
     }
 
 
 def facts(budget: int, starts: list[int], length: int) -> dict[str, float]:
     """Return how many facts of messages that are not shown whole are in a line, found by `find`, or lost."""
-    found: Counter[str] = Counter()
+    counts = [0, 0, 0]
     for start in starts:
         messages = conversation(length, start)
-        ctx = Replay(budget).play(messages, system())
+        ctx = _play(messages, budget, Counter())
         view = [str(message.get("content") or "") for message in ctx.render().openai()]
-        text, shown = "\n".join(view), set(view)
-        for fact in {
-            fact
-            for message in messages
-            if message["content"] not in shown
-            for fact in _FACT.findall(message["content"])
-        }:
-            found["line" if fact in text else "found" if _is_found(ctx, fact) else "lost"] += 1
+        text, hidden = "\n".join(view), {message["content"] for message in messages} - {*view}
+        for fact in {fact for content in hidden for fact in _FACT.findall(content)}:
+            counts[0 if fact in text else 1 if _is_found(ctx, fact) else 2] += 1
         ctx.close()
-    return {name: float(found[name]) for name in ("line", "found", "lost")}
+    names = ("facts in a line", "facts that find returns", "facts lost")
+    return dict(zip(names, counts, strict=True))
 
 
 def _is_found(ctx: quire.Context, fact: str) -> bool:
     """Return whether one of the first hits for a fact contains it."""
-    wanted = fact.casefold()
     for hit in ctx.find(fact, limit=_HITS):
         page = ctx.pages.get_page(hit.index)
         body = ctx.pages.detail(hit.index) if isinstance(page, quire.DetailPage) else ""
-        if wanted in f"{page.name} {page.description} {body}".casefold():
+        if fact.casefold() in f"{page.name} {page.description} {body}".casefold():
             return True
     return False
 
@@ -117,13 +107,13 @@ def strict(budget: int, step: int) -> dict[str, float]:
     """Return how many requests the strict provider refuses, with thinking, a window, notes and recall."""
     from tests.strict_provider.driver import APIS, drive
 
-    sums: Counter[str] = Counter()
-    for number, run in enumerate(traces.traces()):
-        if number % step:
-            continue
-        outcome = drive(traces.with_distinct_calls(run), APIS[number // step % len(APIS)], budget, capacity=budget // 8)
-        sums.update(calls=outcome.calls, refused=len(outcome.refused), over=len(outcome.too_large))
-    return {name: float(sums[name]) for name in ("calls", "refused", "over")}
+    calls = refused = large = 0
+    for number, run in enumerate(traces()[::step]):
+        outcome = drive(with_distinct_calls(run), APIS[number % len(APIS)], budget, capacity=budget // 8)
+        calls += outcome.calls
+        refused += len(outcome.refused)
+        large += len(outcome.too_large)
+    return {"requests judged strictly": calls, "requests refused": refused, "requests over a limit": large}
 
 
 def shown(name: str, budget: int, recall: float | bool, first: int, step: int) -> dict[str, float]:
@@ -136,22 +126,22 @@ def shown(name: str, budget: int, recall: float | bool, first: int, step: int) -
     for dialogue in dialogues(name)[:first]:
         ctx = _told(dialogue, budget)
         end = max(when for when, _ in dialogue.messages) + timedelta(hours=1)
-        for question in dialogue.questions[::step]:
+        for question, answers in dialogue.questions[::step]:
             with ctx.temporary():
-                ctx.user(question.text, at=end)
+                ctx.user(question, at=end)
                 view = ctx.render(recall=recall)
             text = _flat("\n".join(str(message.get("content") or "") for message in view.openai()))
-            there = [_flat(each) in text for each in question.evidence]
+            there = [_flat(each) in text for each in answers]
             asked, whole, tokens = asked + 1, whole + all(there), tokens + view.tokens
             part += sum(there) / len(there)
         ctx.close()
-    return {"asked": float(asked), "whole": whole / asked, "part": part / asked, "tokens": tokens / asked}
+    return {"all evidence": whole / asked, "part of evidence": part / asked, "tokens": tokens / asked}
 
 
 def _told(dialogue: Dialogue, budget: int) -> quire.Context:
     """Return a dialogue as a program stores it: a view before every reply."""
     ctx = opened("memory:", budget=budget)
-    ctx.system(_MODEL_PROMPT)
+    ctx.system(_PROMPT)
     for when, message in dialogue.messages:
         ctx.add(message, at=when)
         if message["role"] == "user":

@@ -1,4 +1,4 @@
-"""The figures of a comparison: the ratio of paired rounds with its noise, the table, and the stored values."""
+"""The figures of a comparison: the ratio of paired rounds with its noise, the table, and the values to keep."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,46 +7,49 @@ from statistics import mean, median
 from typing import NamedTuple
 
 Rounds = Sequence[Sequence[float]]
-Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]
 _SAMPLES = 300
-_NAME = 54
+_NAME = 44
 
 
 class Row(NamedTuple):
     """A figure of both sides. `noise` is half of the interval that holds 90 of 100 resampled ratios.
 
-    `floor` is what the raw floor took in the same run, for figures in seconds. A figure that one side does not have is
-    None.
+    `floor` is what the raw floor took in the same run, for figures in seconds.
     """
 
     group: str
     name: str
     unit: str
-    old: float | None
-    new: float | None
+    old: float
+    new: float
     ratio: float | None = None
     noise: float = 0.0
-    floor: float | None = None
+    floor: float = 0.0
+
+
+def plain(group: str, name: str, unit: str, old: float, new: float) -> Row:
+    """Return a row that has no noise."""
+    return Row(group, name, unit, old, new, new / old if old else None)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value below which this share of the values lies."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
-def _flat(rounds: Rounds) -> list[float]:
+def flat(rounds: Rounds) -> list[float]:
+    """Return the values of all rounds."""
     return [value for each in rounds for value in each]
 
 
-STATISTICS: dict[str, Callable[[Rounds], float]] = {
-    "median": lambda rounds: median(_flat(rounds)),
-    "mean": lambda rounds: mean(_flat(rounds)),
-    "p99": lambda rounds: percentile(_flat(rounds), 0.99),
-    "worst": lambda rounds: max(_flat(rounds)),
-    "typical": lambda rounds: median(_flat(rounds)),
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
+    "median": median,
+    "mean": mean,
+    "p99": lambda values: percentile(values, 0.99),
+    "worst": max,
+    "typical": median,
 }
-"""What is made of the seconds of all rounds. A typical value is a median of things that do not come in pairs."""
+"""What is made of the seconds of all rounds. A typical value is the median of what does not come in pairs."""
 
 
 def compare(statistic: str, old: Rounds, new: Rounds) -> tuple[float, float]:
@@ -54,65 +57,44 @@ def compare(statistic: str, old: Rounds, new: Rounds) -> tuple[float, float]:
 
     The ratio of medians is the median of the ratios of each round, so that a slow minute hits both sides alike.
     """
-    pairs = list(zip(old, new, strict=True))
-    ratio = _paired if statistic == "median" else _total(STATISTICS[statistic])
-    chance = Random(1)
-    found = sorted(filter(None, (ratio(chance.choices(pairs, k=len(pairs))) for _ in range(_SAMPLES))))
-    spread = (percentile(found, 0.95) - percentile(found, 0.05)) / 2 if found else 0.0
-    return ratio(pairs), spread
+
+    def ratio(places: Sequence[int]) -> float:
+        if statistic == "median":
+            return median(median(new[place]) / median(old[place]) for place in places)
+        chosen = (flat([side[place] for place in places]) for side in (old, new))
+        one, other = (STATISTICS[statistic](values) if values else 0.0 for values in chosen)
+        return other / one if one else 0.0
+
+    places, chance = range(len(old)), Random(1)
+    found = [ratio(chance.choices(places, k=len(places))) for _ in range(_SAMPLES)]
+    return ratio(places), (percentile(found, 0.95) - percentile(found, 0.05)) / 2
 
 
-def _paired(pairs: Pairs) -> float:
-    ratios = [median(new) / median(old) for old, new in pairs if old and new]
-    return median(ratios) if ratios else 0.0
-
-
-def _total(statistic: Callable[[Rounds], float]) -> Callable[[Pairs], float]:
-    def ratio(pairs: Pairs) -> float:
-        old, new = ([pair[place] for pair in pairs] for place in (0, 1))
-        return statistic(new) / statistic(old) if any(old) and any(new) else 0.0
-
-    return ratio
-
-
-def plain(group: str, name: str, unit: str, old: float | None, new: float | None) -> Row:
-    """Return a row that has no noise."""
-    ratio = new / old if old and new is not None else None
-    return Row(group, name, unit, old, new, ratio)
-
-
-def written(value: float | None, unit: str) -> str:
+def written(value: float, unit: str) -> str:
     """Return a value as a person reads it."""
-    if value is None:
-        return "–"
     if unit == "s":
-        for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-            if value >= size:
-                return f"{value / size:.3g} {name}"
-        return f"{value * 1e6:.2f} µs"
-    if unit == "bytes":
-        return f"{value / 1e6:,.2f} MB"
-    if unit in ("share", "×"):
-        return f"{100 * value:.1f} %" if unit == "share" else f"{value:.2f} ×"
+        size, name = (1.0, "s") if value >= 1 else (1e-3, "ms") if value >= 1e-3 else (1e-6, "µs")
+        return f"{value / size:.3g} {name}"
+    if unit:
+        return f"{100 * value:.1f} %" if unit == "share" else f"{value / 1e6:,.2f} MB"
     return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:,.2f}"
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows in groups, as a table of at most 100 columns."""
-    lines = [f"{'':{_NAME}} {'old':>11} {'new':>11} {'ratio':>8} {'noise':>8}"]
+    lines = [f"{'':{_NAME}} {'old':>9} {'× floor':>8} {'new':>9} {'× floor':>8} {'ratio':>7} {'noise':>7}"]
     group = ""
     for row in rows:
-        if row.group != group:
-            group = row.group
-            lines.append(f"\n{group}")
-        name = row.name if len(row.name) <= _NAME - 2 else row.name[: _NAME - 3] + "…"
+        lines += [f"\n{row.group}"] if row.group != group else []
+        group = row.group
+        name = row.name if len(row.name) < _NAME else row.name[: _NAME - 2] + "…"
+        times = (f"{value / row.floor:,.2f}" if row.floor else "" for value in (row.old, row.new))
+        columns = zip((written(row.old, row.unit), written(row.new, row.unit)), times, strict=True)
         ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
         noise = f"± {row.noise:.3f}" if row.noise else ""
-        old, new = (written(value, row.unit) for value in (row.old, row.new))
-        lines.append(f"  {name:{_NAME - 2}} {old:>11} {new:>11} {ratio:>8} {noise:>8}")
-        if row.floor and row.old and row.new:
-            times = [written(value / row.floor, "×") for value in (row.old, row.new)]
-            lines.append(f"  {'    against the raw floor':{_NAME - 2}} {times[0]:>11} {times[1]:>11}")
+        lines.append(
+            " ".join([f" {name:{_NAME - 1}}", *(f"{a:>9} {b:>8}" for a, b in columns), f"{ratio:>7} {noise:>7}"])
+        )
     return "\n".join(lines)
 
 
@@ -120,9 +102,6 @@ def baseline(rows: Sequence[Row]) -> dict[str, dict[str, object]]:
     """Return the values of the old side, by group and name; times are multiples of the raw floor of the same run."""
     found: dict[str, dict[str, object]] = {}
     for row in rows:
-        if row.old is None or (row.unit == "s" and not row.floor):
-            continue
-        value = row.old / row.floor if row.floor else row.old
-        unit = "× floor" if row.floor else row.unit
+        value, unit = (row.old / row.floor, "× floor") if row.floor else (row.old, row.unit)
         found.setdefault(row.group, {})[row.name] = {"value": float(f"{value:.6g}"), "unit": unit}
     return found

@@ -1,46 +1,24 @@
 """The groups of figures, and how much of each is measured."""
 
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from subprocess import CalledProcessError
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench.compare import timing
 from bench.compare.figures import Row, plain
 from bench.compare.sides import MeasureError, Worker
 from bench.compare.talks import DIALOGUES
 from bench.compare.timing import Sides, Timed
+from bench.traces import Values
 
 LONG = "pages"
 """The group that only a long run has."""
-_UNITS = {"bytes": "bytes", "searched": "bytes", "cached": "share", "whole": "share", "part": "share"}
-_VIEWS = {
-    "cached": "cached share",
-    "plain": "bill of a call without a price of writing",
-    "marked": "bill of a call with a price of writing",
-    "tokens": "tokens of a view",
-    "verbatim": "tokens of whole messages in a view",
-    "lines": "tokens of lines in a view",
-    "folds": "folds",
-    "over": "views over the budget",
-    "illegal": "illegal views",
-}
-_WITH_RECALL = {"marked": "recall=True: bill of a call with a price of writing, 8k", "folds": "recall=True: folds, 8k"}
-_FACTS = {
-    "line": "facts of folded messages: in a line, 8k",
-    "found": "facts of folded messages: find returns them, 8k",
-    "lost": "facts of folded messages: neither, 8k",
-}
-_STRICT = {
-    "calls": "strict provider: requests judged",
-    "refused": "strict provider: requests refused",
-    "over": "strict provider: requests over a limit",
-}
-_SHOWN = {"whole": "all evidence in view", "part": "share of evidence", "tokens": "tokens of a view"}
+_UNITS = dict.fromkeys(("on disk", "on disk after a search", "quire", "what it needs"), "bytes")
+_UNITS |= dict.fromkeys(("cached share", "all evidence", "part of evidence"), "share")
+_FIRST_TURN = "import quire; ctx = quire.open('memory:'); ctx.user('Hello.'); ctx.render().openai()"
 
 
 class Run(NamedTuple):
@@ -59,41 +37,26 @@ def size(run: Run) -> Iterator[Row]:
     one, other = (sum(len(file.read_bytes().splitlines()) for file in files) for files in (old, new))
     yield plain("size", "source, lines of Python", "", one, other)
     yield plain("size", "source, files of Python", "", len(old), len(new))
-    yield from _or_not(run, "installed size", lambda: _installed(run))
-
-
-def _installed(run: Run) -> Sequence[Row]:
-    folders = [run.folder / "installed-old", run.folder / "installed-new"]
-    for side, folder in zip(run.sides, folders, strict=True):
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", str(folder)]
-        subprocess.run([*command, str(side.folder)], check=True, capture_output=True)
-    own, all_of_it = ([_bytes(folder / part) for folder in folders] for part in ("quire", ""))
-    return [
-        plain("size", "installed, quire", "bytes", *own),
-        plain("size", "installed, with what it needs", "bytes", *all_of_it),
-        *timing.fresh("size", run.sides, folders, 10 if run.quick else 40),
-    ]
-
-
-def _bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    yield from _once(run, "size", "installed", {}, "installed, ")
+    for name, code in (("import quire", "import quire"), ("import quire and a first turn", _FIRST_TURN)):
+        plan = Timed("fresh", {"code": code}, {"fresh": name}, 15 if run.quick else 60, 1, 1)
+        yield from _timed(run, "size", plan)
 
 
 def turn(run: Run) -> Iterator[Row]:
     """Yield the figures of a durable turn, and of its folds."""
     for messages, budget, rounds, batch in ((100, 8_000, 20, 20), (10_000, 8_000, 30, 40), (10_000, 128_000, 30, 80)):
-        at = f"{messages:,} messages at {budget // 1_000}k"
-        names = {"turn": f"turn, {at}"} | ({"fold": f"turn that folds, {at}"} if messages > 100 else {})
-        options = {"messages": messages, "budget": budget}
-        plan = Timed("turn", options, names, rounds, batch, statistics=("median", "mean", "p99", "worst"), floor=budget)
-        yield from _timed(run, "turn", plan)
+        at = f"{messages:,} at {budget // 1_000}k"
+        names = {"turn": f"turn, {at}", "processor": f"turn, {at}: mean processor time"}
+        names |= {"fold": f"a fold, {at}"} if messages > 100 else {}
+        yield from _timed(run, "turn", Timed("turn", {"messages": messages, "budget": budget}, names, rounds, batch))
 
 
 def storage(run: Run) -> Iterator[Row]:
     """Yield the figures of single operations, and the bytes on disk."""
     many = 1_000 if run.quick else 10_000
     resumed = {"open": "open, 10,000 messages", "resume": "open and draw at 8k, 10,000 messages"}
-    found = {"find": "find, 4,000 messages", "first": "open, then find, 4,000 messages"}
+    found = {"find": "find, 4,000 messages", "first": "first find after opening, 4,000 messages"}
     recalled = {"some": "recall=True at 8k, 4,000 messages", "all": "recall=1.0 at 8k, 4,000 messages"}
     for plan in (
         Timed("append", {"messages": 10_000}, {"append": "append, 10,000 messages"}, 30),
@@ -106,11 +69,9 @@ def storage(run: Run) -> Iterator[Row]:
     ):
         yield from _timed(run, "storage", plan)
     length = 500 if run.quick else 5_000
-    for kind, where in (("sqlite", "store.db"), ("file", "store")):
-        places = [{"where": f"{kind}:{run.folder}/{kind}-{place}-{where}"} for place in (0, 1)]
-        name = f"on disk, {length:,} turns, {kind}:"
-        names = {"bytes": name, "searched": f"{name}, with a search"}
-        yield from _once(run, "storage", "disk", {"messages": length}, names, places)
+    for kind in ("sqlite", "file"):
+        options = {"kind": kind, "folder": str(run.folder), "messages": length}
+        yield from _once(run, "storage", "disk", options, f"{kind}:, {length:,} turns: ")
 
 
 def servers(run: Run) -> Iterator[Row]:
@@ -126,15 +87,14 @@ def view(run: Run) -> Iterator[Row]:
     step = 20 if run.quick else 1
     run.samples.append(f"strict provider: {100 // step} of 100 conversations")
     for budget in (4_000, 8_000, 32_000):
-        at, length = f", {budget // 1_000}k", max(400, budget // 20)
-        run.samples.append(f"views{at}: {len(starts)} conversations of {length:,} messages")
+        at, length = f"{budget // 1_000}k: ", max(400, budget // 20)
+        run.samples.append(f"views at {at}{len(starts)} conversations of {length:,} messages")
         options = {"budget": budget, "starts": starts, "length": length}
-        yield from _once(run, "view", "bill", options, {key: name + at for key, name in _VIEWS.items()})
-        names = {key: name + at for key, name in _STRICT.items()}
-        yield from _once(run, "view", "strict", {"budget": budget, "step": step}, names)
-    options = {"budget": 8_000, "starts": starts, "length": 400}
-    yield from _once(run, "view", "bill", {**options, "recall": True}, _WITH_RECALL)
-    yield from _once(run, "view", "facts", options, _FACTS)
+        yield from _once(run, "view", "bill", options, at)
+        yield from _once(run, "view", "strict", {"budget": budget, "step": step}, at)
+        if budget == 8_000:
+            yield from _once(run, "view", "facts", options, at)
+            yield from _once(run, "view", "bill", {**options, "recall": True}, f"{at}recall=True: ")
 
 
 def recall(run: Run) -> Iterator[Row]:
@@ -144,17 +104,17 @@ def recall(run: Run) -> Iterator[Row]:
     for name in DIALOGUES:
         for budget in (1_000, 4_000, 8_000):
             for share in (True, 1.0):
-                what = f"{name}, recall={share}, {budget // 1_000}k: "
                 options = {"name": name, "budget": budget, "recall": share, "first": first, "step": step}
-                yield from _once(run, "recall", "shown", options, {key: what + each for key, each in _SHOWN.items()})
+                label = f"{name}, {share}, {budget // 1_000}k: "
+                yield from _once(run, "recall", "shown", options, label)
 
 
 def pages(run: Run) -> Iterator[Row]:
     """Yield the figures of a store with a million pages against one with a hundred."""
-    for number in (200, 1_000_000):
+    for number in (100, 1_000_000):
         actions = {"append": "append", "read": "open and read one page", "hide": "hide a random page"}
         names = {key: f"{name}, {number:,} pages" for key, name in actions.items()}
-        yield from _timed(run, "pages", Timed("pages", {"number": number}, names, 15, 10, 1))
+        yield from _timed(run, "pages", Timed("pages", {"number": number}, names, 9, 10, 1))
 
 
 GROUPS: Mapping[str, Callable[[Run], Iterator[Row]]] = {
@@ -162,38 +122,31 @@ GROUPS: Mapping[str, Callable[[Run], Iterator[Row]]] = {
 }
 
 
-def _timed(run: Run, group: str, plan: Timed) -> Sequence[Row]:
-    chosen = plan if run.quick or group == LONG else plan._replace(processes=5)
+def _timed(run: Run, group: str, plan: Timed) -> list[Row]:
+    chosen = plan if run.quick or plan.processes == 1 else plan._replace(processes=5)
     name = f"{group}: {', '.join(plan.names.values())}"
     return _or_not(run, name, lambda: timing.measure(chosen, group, run.sides, run.folder))
 
 
-def _once(
-    run: Run,
-    group: str,
-    program: str,
-    options: Mapping[str, Any],
-    names: Mapping[str, str],
-    own: Sequence[Mapping[str, Any]] = ({}, {}),
-) -> Sequence[Row]:
-    """Return rows without a clock: both sides work at the same time. `own` are the options of each side."""
+def _once(run: Run, group: str, program: str, options: Values, label: str) -> list[Row]:
+    """Return rows without a clock: both sides work at the same time."""
 
-    def rows() -> Sequence[Row]:
+    def rows() -> list[Row]:
         with ExitStack() as stack:
             workers = [stack.enter_context(Worker(side)) for side in run.sides]
-            for worker, more in zip(workers, own, strict=True):
-                worker.send(once=program, options={**options, **more})
+            for worker in workers:
+                worker.send(once=program, options=options)
             old, new = (worker.answer() for worker in workers)
-        return [plain(group, name, _UNITS.get(key, ""), old[key], new[key]) for key, name in names.items()]
+        return [plain(group, label + name, _UNITS.get(name, ""), value, new[name]) for name, value in old.items()]
 
-    return _or_not(run, f"{group}: {', '.join(names.values())}", rows)
+    return _or_not(run, f"{group}: {program}, {label}", rows)
 
 
-def _or_not(run: Run, name: str, rows: Callable[[], Sequence[Row]]) -> Sequence[Row]:
+def _or_not(run: Run, name: str, rows: Callable[[], list[Row]]) -> list[Row]:
     """Return the rows, or none with the reason."""
     print(f"{time.strftime('%H:%M:%S')}  {name}", file=sys.stderr, flush=True)
     try:
         return rows()
-    except (MeasureError, CalledProcessError, ImportError) as error:
+    except (MeasureError, ImportError) as error:
         run.left_out[name] = " ".join(str(error).split())[:300]
         return []

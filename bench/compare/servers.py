@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import rmtree
-from typing import NamedTuple
 
 from bench.compare.sides import MeasureError
 
@@ -30,17 +29,9 @@ def postgres(*names: str) -> Iterator[list[str]]:
         rmtree(server.folder, ignore_errors=True)
 
 
-class Counted(NamedTuple):
-    """An S3 server: the environment of its clients, its bucket, and the requests that it has seen."""
-
-    variables: dict[str, str]
-    bucket: str
-    seen: list[tuple[str, str]]
-
-
 @contextmanager
-def s3() -> Iterator[Counted]:
-    """Yield an S3 server that counts requests. Raises `MeasureError`."""
+def s3() -> Iterator[tuple[dict[str, str], str, list[tuple[str, str]]]]:
+    """Yield the environment of clients of an S3 server, a bucket, and the requests so far. Raises `MeasureError`."""
     import pytest
 
     from tests.servers.s3 import server
@@ -52,10 +43,5 @@ def s3() -> Iterator[Counted]:
         raise MeasureError(str(error)) from None
     proxy = Proxy(there.endpoint)
     with serving(proxy) as address:
-        variables = {
-            "AWS_ENDPOINT_URL": address,
-            "AWS_ACCESS_KEY_ID": there.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": there.secret_access_key,
-            "AWS_REGION": "us-east-1",
-        }
-        yield Counted(variables, there.bucket, proxy.seen)
+        keys = {"AWS_ACCESS_KEY_ID": there.access_key_id, "AWS_SECRET_ACCESS_KEY": there.secret_access_key}
+        yield {"AWS_ENDPOINT_URL": address, "AWS_REGION": "us-east-1", **keys}, there.bucket, proxy.seen

@@ -5,11 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
-from io import BytesIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,34 +27,27 @@ class Side(NamedTuple):
     folder: Path
     python: str
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment of a process that imports this version, and the benchmark of this checkout."""
-        path = os.pathsep.join((str(self.folder / "src"), str(ROOT)))
-        return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-
 
 def install(reference: str, folder: Path) -> Side:
     """Put the files of a git reference, or of the working tree, into a folder, and find or make its interpreter.
 
     Versions with the dependencies of this checkout share its interpreter. Raises `CalledProcessError`.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir()
     if reference == WORKING_TREE:
-        listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", *_FILES).decode()
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).exists():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, folder / name)
-        commit = _git("rev-parse", "HEAD").decode().strip()
+        listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard", *_FILES).split("\0")
+        for name in filter(lambda name: (ROOT / name).is_file(), listed):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
     else:
-        with tarfile.open(fileobj=BytesIO(_git("archive", reference, *_FILES))) as archive:
-            archive.extractall(folder, filter="data")
-        commit = _git("rev-parse", f"{reference}^{{commit}}").decode().strip()
+        _git("archive", f"--output={folder}.tar", reference, *_FILES)
+        shutil.unpack_archive(f"{folder}.tar", folder, filter="data")
+    commit = _git("rev-parse", "HEAD" if reference == WORKING_TREE else f"{reference}^{{commit}}").strip()
     return Side(reference, commit, folder, _interpreter(folder))
 
 
-def _git(*arguments: str) -> bytes:
-    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True).stdout
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True, text=True).stdout
 
 
 def _interpreter(folder: Path) -> str:
@@ -66,9 +56,8 @@ def _interpreter(folder: Path) -> str:
         return sys.executable
     print(f"Other dependencies: installing {', '.join(needed)}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    python = str(folder / "venv" / "bin" / "python")
-    subprocess.run([python, "-m", "pip", "install", "-q", *needed], check=True)
-    return python
+    subprocess.run([folder / "venv" / "bin" / "python", "-m", "pip", "install", "-q", *needed], check=True)
+    return str(folder / "venv" / "bin" / "python")
 
 
 def _requirements(folder: Path) -> list[str]:
@@ -81,13 +70,11 @@ class Worker:
     """A process that measures one side. It ends with the `with` block."""
 
     def __init__(self, side: Side, **variables: str) -> None:
-        self._process = subprocess.Popen(
-            [side.python, "-m", "bench.compare.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**side.environment(), **variables},
-            text=True,
-        )
+        path = os.pathsep.join((str(side.folder / "src"), str(ROOT)))
+        variables |= {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        command, pipe = [side.python, "-m", "bench.compare.worker"], subprocess.PIPE
+        environment = {**os.environ, **variables}
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True)
         found = self.answer()["quire"]
         if not Path(found).is_relative_to(side.folder.resolve()):
             raise MeasureError(f"{side.name} would import {found}")
@@ -95,9 +82,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 

@@ -19,18 +19,11 @@ _FALSE_PREMISE = 5
 """The category of LoCoMo whose questions ask for something that was never said."""
 
 
-class Question(NamedTuple):
-    """A question and the texts that answer it."""
-
-    text: str
-    evidence: list[str]
-
-
 class Dialogue(NamedTuple):
-    """A long dialogue: the messages in order with their times, and questions at its end."""
+    """A long dialogue: the messages in order with their times; questions, each with the texts that answer it."""
 
     messages: list[tuple[datetime, Values]]
-    questions: list[Question]
+    questions: list[tuple[str, list[str]]]
 
 
 def opened(where: str, name: str = "bench", *, budget: int = BUDGET, **options: Any) -> quire.Context:
@@ -51,8 +44,7 @@ def _dialogue(row: Values) -> Dialogue:
     texts = {turn["id"]: turn["text"].strip() for session in row["sessions"] for turn in session["turns"]}
     asked = [one for one in row["qa"] if one["category"] != _FALSE_PREMISE and one["evidence"]]
     known = [one for one in asked if all(turn in texts for turn in one["evidence"])]
-    questions = [Question(one["question"], [texts[turn] for turn in one["evidence"]]) for one in known]
-    return Dialogue([*_messages(row)], questions)
+    return Dialogue([*_messages(row)], [(one["question"], [texts[turn] for turn in one["evidence"]]) for one in known])
 
 
 def _messages(row: Values) -> Iterator[tuple[datetime, Values]]:

@@ -1,38 +1,29 @@
 """What is timed: workers of both sides and of the raw floor measure in turns, a few operations each time."""
 
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from bench.compare import servers
-from bench.compare.figures import STATISTICS, Row, compare, plain
+from bench.compare.figures import STATISTICS, Row, compare, flat, plain
 from bench.compare.sides import Side, Worker
 
 Sides = tuple[Side, Side]
 Series = dict[str, list[list[float]]]
 _CROWD = 8
-_IMPORTS = {
-    "import quire": "import quire",
-    "import quire, first turn": "import quire; c = quire.open('memory:'); c.user('Hello.'); c.render().openai()",
-}
-_FRESH = """
-import sys, time
-sys.path.insert(0, {path!r})
-start = time.perf_counter()
-{code}
-print(time.perf_counter() - start)
-"""
+_STATISTICS = {"turn": ("median", "mean", "p99", "worst"), "processor": ("mean",), "fold": ("typical",)}
+"""What is reported of a series; of the others only the median."""
 
 
 class Timed(NamedTuple):
     """A timed program of the workers, its options, the names of its series, and how long it runs.
 
     `where` is the store, with the name of a new folder for `{}`. The `processes` run one after the other, as one may be
-    slower than another by chance. `floor` is the budget of the raw floor; without one it only inserts.
+    slower than another by chance.
     """
 
     program: str
@@ -42,8 +33,6 @@ class Timed(NamedTuple):
     batch: int = 25
     processes: int = 2
     where: str = "sqlite:{}/store.db"
-    statistics: Sequence[str] = ("median",)
-    floor: int = 0
 
 
 def measure(plan: Timed, group: str, sides: Sides, folder: Path) -> list[Row]:
@@ -54,7 +43,7 @@ def measure(plan: Timed, group: str, sides: Sides, folder: Path) -> list[Row]:
         for place in places:
             place.mkdir()
         starts = [(plan.program, {**plan.options, "where": plan.where.format(place)}) for place in places[:2]]
-        starts.append(("floor", {"where": str(places[2] / "floor.db"), "budget": plan.floor}))
+        starts.append(("floor", {"where": str(places[2] / "floor.db"), "budget": plan.options.get("budget", 0)}))
         _alternate(sides, starts, plan, found)
     return _rows(plan, group, found)
 
@@ -78,58 +67,30 @@ def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, fou
 
 def _rows(plan: Timed, group: str, found: Sequence[Series]) -> list[Row]:
     old, new, raw = found
-    floor = STATISTICS["median"](raw["floor"])
+    floor = median(flat(raw["floor"]))
     rows = []
     for series, name in plan.names.items():
-        statistics = ("typical",) if series == "fold" else plan.statistics
-        for statistic in statistics:
-            if not any(old[series]) or not any(new[series]):
-                continue
-            one, other = (STATISTICS[statistic](side[series]) for side in (old, new))
-            ratio, noise = compare(statistic, old[series], new[series])
+        statistics = _STATISTICS.get(series, ("median",))
+        for statistic in statistics if any(old[series]) and any(new[series]) else ():
+            one, other = (STATISTICS[statistic](flat(side[series])) for side in (old, new))
             full = name if len(statistics) == 1 else f"{name}: {statistic}"
-            rows.append(Row(group, full, "s", one, other, ratio, noise, floor))
-            if series == "fold":
-                rows.append(_cycle(f"{name}, and those before it", group, old, new, floor))
-    return rows
-
-
-def _cycle(name: str, group: str, old: Series, new: Series, floor: float) -> Row:
-    """Return the seconds of all turns for each fold: work that is done in advance counts too."""
-    one, other = (sum(map(sum, side["turn"])) / sum(map(len, side["fold"])) for side in (old, new))
-    return Row(group, name, "s", one, other, other / one, compare("mean", old["turn"], new["turn"])[1], floor)
-
-
-def fresh(group: str, sides: Sides, folders: Sequence[Path], rounds: int) -> list[Row]:
-    """Return the times of `import quire` and of a first turn, in new processes without other packages on their path.
-
-    The floor is the import of asyncio.
-    """
-    rows = []
-    for name, code in _IMPORTS.items():
-        pairs = zip(sides, folders, strict=True)
-        jobs = [(side.python, _FRESH.format(path=str(folder), code=code)) for side, folder in pairs]
-        jobs.append((sides[0].python, _FRESH.format(path="", code="import asyncio")))
-        found: list[list[list[float]]] = [[], [], []]
-        for number in range(rounds + 1):
-            for (python, program), values in zip(jobs, found, strict=True):
-                done = subprocess.run([python, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-                values += [[float(done.stdout)]] if number else []  # the first process writes the bytecode
-        one, other, floor = (STATISTICS["median"](each) for each in found)
-        rows.append(Row(group, name, "s", one, other, *compare("median", *found[:2]), floor))
+            rows.append(Row(group, full, "s", one, other, *compare(statistic, old[series], new[series]), floor))
+    if any(old.get("fold", ())) and any(new["fold"]):  # work that is done in advance counts too
+        one, other = (sum(flat(side["turn"])) / len(flat(side["fold"])) for side in (old, new))
+        _, noise = compare("mean", old["turn"], new["turn"])
+        rows.append(Row(group, f"{plan.names['fold']}, and all since", "s", one, other, other / one, noise, floor))
     return rows
 
 
 def postgres(group: str, sides: Sides, rounds: int) -> list[Row]:
     """Return a commit to PostgreSQL, and the rate of eight workers as a share of eight that insert bare rows."""
-    plan = Timed("commit", {}, {"commit": "a commit to PostgreSQL, without fsync"}, rounds)
+    plan = Timed("append", {}, {"append": "append, PostgreSQL without fsync"}, rounds)
     found = [Series(), Series(), Series()]
     with servers.postgres("old", "new", "bare") as (*urls, bare):
-        starts = [("commit", {"where": url, "name": "one"}) for url in urls]
+        starts = [("append", {"where": url, "messages": 0}) for url in urls]
         _alternate(sides, [*starts, ("bare_postgres", {"where": bare})], plan, found)
         old, new, raw = _crowds(sides, urls, bare, rounds)
-    shares = ([[rate / most for [rate], [most] in zip(side, raw, strict=True)]] for side in (old, new))
-    one, other = map(STATISTICS["median"], shares)
+    one, other = (median(rate / most for [rate], [most] in zip(side, raw, strict=True)) for side in (old, new))
     name = f"rate of {_CROWD} workers, of that of bare inserts"
     return [*_rows(plan, group, found), Row(group, name, "share", one, other, *compare("median", old, new))]
 
@@ -141,7 +102,7 @@ def _crowds(sides: Sides, urls: Sequence[str], bare: str, rounds: int) -> list[l
         crowds = [[stack.enter_context(Worker(side)) for _ in range(_CROWD)] for side in (*sides, sides[0])]
         for number in range(_CROWD):
             for crowd, url in zip(crowds, urls, strict=False):
-                crowd[number].ask(start="commit", options={"where": url, "name": f"crowd-{number}"})
+                crowd[number].ask(start="append", options={"where": url, "messages": 0, "name": f"crowd-{number}"})
             crowds[2][number].ask(start="bare_postgres", options={"where": bare})
         for number in range(rounds + 1):
             for crowd, values in zip(crowds, rates, strict=True):
@@ -156,19 +117,19 @@ def _crowds(sides: Sides, urls: Sequence[str], bare: str, rounds: int) -> list[l
 
 def s3(group: str, sides: Sides) -> list[Row]:
     """Return the requests of each operation on S3, counted between the client and the server."""
-    with servers.s3() as there:
-        old, new = (_requests(side, there) for side in sides)
+    with servers.s3() as (variables, bucket, seen):
+        old, new = (_requests(side, variables, bucket, seen) for side in sides)
     return [plain(group, f"S3 requests, {name}", "", old[name], new[name]) for name in old]
 
 
-def _requests(side: Side, there: servers.Counted) -> dict[str, float]:
+def _requests(side: Side, variables: dict[str, str], bucket: str, seen: Sequence[object]) -> dict[str, float]:
     found: dict[str, float] = {}
-    with Worker(side, **there.variables) as worker:
-        worker.ask(start="operations", options={"where": f"s3://{there.bucket}/{uuid4().hex}"})
-        before = len(there.seen)
+    with Worker(side, **variables) as worker:
+        worker.ask(start="operations", options={"where": f"s3://{bucket}/{uuid4().hex}"})
+        before = len(seen)
         while answer := worker.ask(more=1):
             time.sleep(0.3)  # work in the background belongs to its operation
             [(name, [repeats])] = answer.items()
-            found[name] = (len(there.seen) - before) / repeats
-            before = len(there.seen)
+            found[name] = (len(seen) - before) / repeats
+            before = len(seen)
     return found

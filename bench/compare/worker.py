@@ -6,17 +6,22 @@ returns a step: a function that does its operation once and returns the seconds,
 
 import json
 import os
+import re
+import subprocess
 import sys
+import tempfile
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
 from itertools import count, islice
 from pathlib import Path
 from random import Random
 from typing import Any, TextIO
 
 import quire
-from bench.compare import evidence
+from bench.compare.evidence import bill, facts, shown, strict
 from bench.compare.talks import BUDGET, opened
 from bench.traces import RawFloor, Values, conversation, system
 
@@ -30,11 +35,6 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def repeated(name: str, action: Callable[[], object]) -> Step:
-    """Return a step of one operation."""
-    return lambda: {name: seconds(action)}
-
-
 def endless(start: int) -> Iterator[Values]:
     """Yield messages without end, from this place of a long conversation."""
     messages = conversation(start + 20_000)
@@ -42,9 +42,9 @@ def endless(start: int) -> Iterator[Values]:
         yield from islice(messages, start, None)
 
 
-def store(where: str, messages: int, budget: int = BUDGET) -> quire.Context:
+def store(where: str, messages: int, budget: int = BUDGET, name: str = "bench") -> quire.Context:
     """Return a context with a conversation of this length, drawn once."""
-    ctx = opened(where, budget=budget)
+    ctx = opened(where, name, budget=budget)
     ctx.system(system())
     ctx.import_messages(conversation(messages))
     ctx.render()
@@ -57,26 +57,27 @@ def turn(where: str, messages: int, budget: int) -> Step:
 
     def step() -> Mapping[str, float]:
         message = next(rest)
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.process_time()
         ctx.add(message)
         view = ctx.render()
         view.openai()
-        took = time.perf_counter() - start
-        return {"turn": took} if view.fold is None else {"turn": took, "fold": took}
+        found = {"turn": time.perf_counter() - start, "processor": time.process_time() - worked}
+        return found if view.fold is None else {**found, "fold": found["turn"]}
 
     return step
 
 
-def append(where: str, messages: int) -> Step:
+def append(where: str, messages: int, name: str = "bench") -> Step:
     """Add a message to a conversation, without a view."""
-    ctx, rest = store(where, messages), endless(messages)
-    return repeated("append", lambda: ctx.add(next(rest)))
+    ctx, rest = store(where, messages, name=name), endless(messages)
+    return lambda: {"append": seconds(lambda: ctx.add(next(rest)))}
 
 
-def commit(where: str, name: str) -> Step:
-    """Add a short message to a new context."""
-    ctx, places = opened(where, name), count()
-    return repeated("commit", lambda: ctx.user(f"Message {next(places)}: the pump moves water through the valve."))
+def fresh(where: str, code: str) -> Step:
+    """Run code in a new process, without a store. The start of Python does not count."""
+    program = f"import time; start = time.perf_counter(); {code}; print(time.perf_counter() - start)"
+    command = [sys.executable, "-c", program]
+    return lambda: {"fresh": float(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)}
 
 
 def resume(where: str, messages: int) -> Step:
@@ -99,7 +100,7 @@ def resume(where: str, messages: int) -> Step:
 def fork(where: str, messages: int) -> Step:
     """Copy a context inside its store."""
     ctx, places = store(where, messages), count()
-    return repeated("fork", lambda: ctx.fork(f"fork-{next(places)}"))
+    return lambda: {"fork": seconds(lambda: ctx.fork(f"fork-{next(places)}"))}
 
 
 def contexts(where: str, number: int) -> Step:
@@ -135,10 +136,8 @@ def find(where: str, messages: int) -> Step:
 
     def step() -> Mapping[str, float]:
         with opened(where) as other:
-            return {
-                "first": seconds(lambda: other.find(next(words))),
-                "find": seconds(lambda: ctx.find(next(words))),
-            }
+            first = seconds(lambda: other.find(next(words)))
+        return {"first": first, "find": seconds(lambda: ctx.find(next(words)))}
 
     return step
 
@@ -195,12 +194,11 @@ def operations(where: str) -> Step:
     waiting = iter(actions.items())
 
     def step() -> Mapping[str, float]:
-        for name, action in islice(waiting, 1):
-            repeats = 100 if name.endswith("100") else 1
-            for _ in range(repeats):
-                action()
-            return {name: float(repeats)}
-        return {}
+        name, action = next(waiting, ("", dict))
+        repeats = 100 if name.endswith("100") else 1
+        for _ in range(repeats):
+            action()
+        return {name: float(repeats)} if name else {}
 
     return step
 
@@ -215,7 +213,7 @@ def floor(where: str, budget: int) -> Step:
         if budget:
             raw.render()
 
-    return repeated("floor", once)
+    return lambda: {"floor": seconds(once)}
 
 
 def bare_postgres(where: str) -> Step:
@@ -224,36 +222,41 @@ def bare_postgres(where: str) -> Step:
 
     db = psycopg.connect(where, autocommit=True)
     db.execute("CREATE TABLE IF NOT EXISTS floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text)")
-    body = json.dumps({"role": "user", "content": "The pump moves water through the valve."})
-    return repeated("floor", lambda: db.execute("INSERT INTO floor (body) VALUES (%s)", (body,)))
+    rest, sql = endless(0), "INSERT INTO floor (body) VALUES (%s)"
+    return lambda: {"floor": seconds(lambda: db.execute(sql, (json.dumps(next(rest)),)))}
 
 
-def disk(where: str, messages: int) -> dict[str, float]:
+def disk(kind: str, folder: str, messages: int) -> dict[str, float]:
     """Return the bytes that a conversation takes on the disk after its turns, and after one search."""
-    with opened(where) as ctx:
-        ctx.system(system())
-        for message in conversation(messages):
-            ctx.add(message)
-            ctx.render()
-    before = _allocated(where)
-    with opened(where) as ctx:
-        ctx.find("flight")
-    return {"bytes": before, "searched": _allocated(where)}
+    path = Path(tempfile.mkdtemp(dir=folder))
+    where, sizes = f"{kind}:{path}/store", []
+    for search in (False, True):
+        with opened(where) as ctx:
+            for message in () if search else conversation(messages):
+                ctx.add(message)
+                ctx.render()
+            if search:
+                ctx.find("flight")
+        sizes.append(sum(512 * file.stat().st_blocks for file in path.rglob("*")))
+    return {"on disk": sizes[0], "on disk after a search": sizes[1]}
 
 
-def _allocated(where: str) -> int:
-    path = Path(where.partition(":")[2])
-    files = path.rglob("*") if path.is_dir() else path.parent.glob(path.name + "*")
-    return sum(512 * file.stat().st_blocks for file in files)
+def installed() -> dict[str, float]:
+    """Return the bytes that pip installs for quire and for the packages that it needs, without extras."""
+    root = Path(str(quire.__file__)).parent
+    waiting = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["dependencies"]
+    sizes = {"": sum(file.stat().st_size for file in root.rglob("*") if file.is_file() and file.suffix != ".pyc")}
+    for needed in waiting:
+        package = metadata.distribution(re.split(r"[^\w.-]", needed)[0])
+        if package.name not in sizes:
+            sizes[package.name] = sum(file.size or 0 for file in package.files or ())
+            waiting += [each for each in package.requires or () if ";" not in each]
+    return {"quire": sizes[""], "what it needs": sum(sizes.values()) - sizes[""]}
 
 
-TIMED: Mapping[str, Callable[..., Step]] = {
-    program.__name__: program
-    for program in (turn, append, commit, resume, fork, contexts, find, recall, pages, operations, floor, bare_postgres)
-}
-ONCE: Mapping[str, Callable[..., Mapping[str, float]]] = {
-    program.__name__: program for program in (disk, evidence.bill, evidence.facts, evidence.strict, evidence.shown)
-}
+_TIMED = (turn, append, fresh, resume, fork, contexts, find, recall, pages, operations, floor, bare_postgres)
+_ONCE = (disk, installed, bill, facts, strict, shown)
+PROGRAMS: Mapping[str, Callable[..., Any]] = {program.__name__: program for program in (*_TIMED, *_ONCE)}
 
 
 def serve(commands: TextIO, answers: TextIO) -> None:
@@ -264,9 +267,9 @@ def serve(commands: TextIO, answers: TextIO) -> None:
         answer: dict[str, Any] = defaultdict(list)
         try:
             if "start" in command:
-                step = TIMED[command["start"]](**command["options"])
+                step = PROGRAMS[command["start"]](**command["options"])
             elif "once" in command:
-                answer |= ONCE[command["once"]](**command["options"])
+                answer |= PROGRAMS[command["once"]](**command["options"])
             else:
                 for name, took in (pair for _ in range(command["more"]) for pair in step().items()):
                     answer[name].append(took)
