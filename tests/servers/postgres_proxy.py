@@ -1,6 +1,6 @@
-"""Proxies between a client and PostgreSQL: one cuts connections at random, one pools sessions per transaction.
+"""Proxies between a client and PostgreSQL: two cut connections, one pools sessions per transaction.
 
-Both listen on a local port and talk to PostgreSQL through its socket.
+They listen on a local port and talk to PostgreSQL through its socket.
 """
 
 import socket
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from threading import Condition, Lock, Thread
+from threading import Condition, Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
@@ -109,6 +109,37 @@ class CuttingProxy(TcpProxy):
                     break
                 target.sendall(data)
         self._end(source, target)
+
+
+class LosingProxy(TcpProxy):
+    """Cuts a connection before its next answer arrives, once it has forwarded a request that contains `marker`.
+
+    `then` is called when the server has answered.
+    """
+
+    def __init__(self, server: Path) -> None:
+        super().__init__(server)
+        self.marker = b""
+        self.then: Callable[[], object] = lambda: None
+
+    def handle(self, client: socket.socket) -> None:
+        server, lost = self.connect(), Event()
+        self._start(self._answer, server, client, lost)
+        while data := client.recv(_READ_BYTES):
+            if self.marker and self.marker in data:
+                self.marker = b""
+                lost.set()
+            server.sendall(data)
+        self._end(server)
+
+    def _answer(self, server: socket.socket, client: socket.socket, lost: Event) -> None:
+        with suppress(OSError):
+            while data := server.recv(_READ_BYTES):
+                if lost.is_set():
+                    self.then()
+                    break
+                client.sendall(data)
+        self._end(server, client)
 
 
 class PoolingProxy(TcpProxy):

@@ -5,7 +5,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -26,67 +25,13 @@ from quire import (
     StorageClosed,
     StorageFailure,
 )
-from quire.errors import NewerFormat, ReadOnly
-from quire.storage.postgres.address import parse
-from quire.storage.sqlite.connection import Connection, SQLiteConnectionStorage
-from quire.testing import StorageContract
-from tests.servers.postgres import new_schema, postgres_url
+from quire.errors import ReadOnly
+from quire.storage.sqlite.connection import SQLiteConnectionStorage
+from tests.servers.postgres import new_schema, server_url
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, check_same_thread=False)
-
-
-class TestStandardLibrary(StorageContract):
-    def setup_method(self) -> None:
-        super().setup_method()
-        self.opened: list[Any] = []
-
-    def teardown_method(self) -> None:
-        super().teardown_method()
-        for connection in self.opened:
-            connection.close()
-
-    def open_storage(self, place: Path) -> Storage:
-        self.opened.append(connection := self.connect(place))
-        connection.execute("CREATE TABLE IF NOT EXISTS message (text)")
-        return SQLiteConnectionStorage(connection)
-
-    def connect(self, place: Path) -> Connection:
-        return _connect(place)
-
-    @pytest.mark.slow
-    def test_whatever_is_done_to_a_family_of_forks_memory_agrees(self) -> None:
-        super().test_whatever_is_done_to_a_family_of_forks_memory_agrees()
-
-    @pytest.mark.slow
-    def test_forks_of_forks_can_be_dropped_in_any_order(self) -> None:
-        super().test_forks_of_forks_can_be_dropped_in_any_order()
-
-
-@pytest.mark.slow
-class TestApsw(TestStandardLibrary):
-    def connect(self, place: Path) -> Connection:
-        connection = apsw.Connection(str(place))
-        connection.set_busy_timeout(5_000)
-        return connection
-
-
-@pytest.mark.slow
-class TestPostgresConnection(StorageContract):
-    def setup_method(self) -> None:
-        super().setup_method()
-        self.opened: list[psycopg.Connection[Any]] = []
-
-    def teardown_method(self) -> None:
-        super().teardown_method()
-        for connection in self.opened:
-            connection.close()
-
-    def open_storage(self, place: Path) -> Storage:
-        self.opened.append(connection := psycopg.connect(parse(postgres_url()).url))
-        tenant = sha256(str(place).encode()).hexdigest()
-        return PostgresStorage(connection, tenant=tenant, schema=parse(postgres_url()).schema)
 
 
 @pytest.fixture(params=[sqlite3.connect, lambda path: apsw.Connection(str(path))], ids=["sqlite3", "apsw"])
@@ -127,7 +72,7 @@ def test_a_write_inside_a_transaction_of_the_caller_is_refused(connection: Any) 
     ctx.user("before")
     connection.execute("BEGIN")
     connection.execute("INSERT INTO page VALUES ('mine')")
-    with pytest.raises(InvalidOperation, match=r"inside a transaction of its owner: .* connect with autocommit=True"):
+    with pytest.raises(InvalidOperation):
         ctx.user("inside")
     assert [message.text for message in ctx.messages()] == ["before"]
     connection.execute("ROLLBACK")
@@ -189,7 +134,6 @@ def test_a_connection_of_another_thread_is_named(tmp_path: Path) -> None:
         thread.start()
         thread.join()
         assert len(errors) == 2
-        assert all("check_same_thread=False" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -207,7 +151,6 @@ def test_an_erasure_names_the_bytes_that_the_owner_has_to_remove(
         assert not ctx.pages.purge("usr-1").scrubbed
         done = library.erase("ada")
         assert (done.scrubbed, done.remains[0].code) == (False, "server")
-        assert "VACUUM" in done.remains[0].text
         assert library.scrub() == done.remains[:1]
         assert any(b"wxyzzy" in file.read_bytes() for file in tmp_path.iterdir())
         connection.execute("VACUUM")
@@ -219,7 +162,7 @@ def test_an_erasure_names_the_bytes_that_the_owner_has_to_remove(
 def test_a_closed_connection_is_refused(connect: Callable[[str], Any], tmp_path: Path) -> None:
     connection = connect(str(tmp_path / "app.db"))
     connection.close()
-    with pytest.raises(StorageClosed, match=r"Connection.* is closed"):
+    with pytest.raises(StorageClosed):
         quire.open(connection)
 
 
@@ -255,45 +198,34 @@ def test_several_storages_share_one_sqlite_connection(tmp_path: Path) -> None:
 
 def test_what_quire_cannot_use_is_refused(tmp_path: Path) -> None:
     quire.open(tmp_path / "agents.db").close()
-    with closing(sqlite3.connect(tmp_path / "agents.db")) as own, pytest.raises(InvalidValue, match="by its path"):
+    with closing(sqlite3.connect(tmp_path / "agents.db")) as own, pytest.raises(InvalidValue):
         quire.open(own)
     with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        with pytest.raises(StorageFailure, match="There is no store"):
+        with pytest.raises(StorageFailure):
             quire.open(connection, create=False)
         connection.execute("PRAGMA synchronous = NORMAL")
-        with pytest.raises(InvalidValue, match="synchronous"):
+        with pytest.raises(InvalidValue):
             quire.open(connection, durability="full")
-        storage = SQLiteConnectionStorage(connection)
-        connection.execute("UPDATE quire_schema SET version = 99")
-        connection.commit()
-        with pytest.raises(NewerFormat, match="99"):
-            quire.open(connection)
-        connection.execute("UPDATE quire_schema SET version = 1")
-        connection.commit()
-        storage.close()
-        with pytest.raises(StorageClosed, match="Open it again"):
-            storage.head("agent")
         ctx = quire.open(connection, "agent")
         ctx.user("kept")
-    with pytest.raises(StorageClosed, match="is closed"):
+    with pytest.raises(StorageClosed):
         ctx.user("lost")
     with closing(sqlite3.connect(f"file:{tmp_path / 'app.db'}?mode=ro", uri=True)) as reading:
         ctx = quire.open(reading, "agent")
         assert ctx.messages()[0].text == "kept"
         with pytest.raises(ReadOnly):
             ctx.user("no")
-    with pytest.raises(InvalidValue, match=r"apsw\.Connection is needed"):
-        SQLiteConnectionStorage(3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="is no storage"):
+    with pytest.raises(InvalidValue):
         quire.open(3)  # type: ignore[arg-type]
 
 
 @contextmanager
 def _postgres(**options: Any) -> "Iterator[psycopg.Connection[Any]]":
-    with closing(psycopg.connect(parse(postgres_url()).url, **options)) as connection:
+    with closing(psycopg.connect(server_url(), **options)) as connection:
         yield connection
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_a_postgres_connection_is_used_between_transactions(autocommit: bool) -> None:
     notices: list[str] = []
@@ -306,7 +238,7 @@ def test_a_postgres_connection_is_used_between_transactions(autocommit: bool) ->
         assert connection.info.transaction_status.name == "IDLE"
         with connection.transaction():
             connection.execute("CREATE TABLE IF NOT EXISTS mine (a int)")
-            with pytest.raises(InvalidOperation, match="inside a transaction of its owner"):
+            with pytest.raises(InvalidOperation):
                 ctx.user("inside")
         ctx.user("after")
         connection.execute("DO $$ BEGIN RAISE NOTICE 'hello'; END $$")
@@ -314,7 +246,7 @@ def test_a_postgres_connection_is_used_between_transactions(autocommit: bool) ->
         assert connection.execute("SELECT 1 AS one").fetchone() == {"one": 1}
         connection.rollback()
         assert connection.autocommit is autocommit
-        with connection.pipeline(), pytest.raises(InvalidOperation, match="pipeline mode"):
+        with connection.pipeline(), pytest.raises(InvalidOperation):
             ctx.user("inside")
         connection.rollback()
         assert quire.doctor(storage).symptoms == ()
@@ -322,16 +254,17 @@ def test_a_postgres_connection_is_used_between_transactions(autocommit: bool) ->
         storage.close()
         assert not connection.closed
         with pytest.raises(StorageClosed):
-            storage.head("agent")
+            quire.open(storage, "agent")
 
 
+@pytest.mark.servers
 def test_quire_open_takes_a_postgres_connection_and_a_pool() -> None:
     pool = pytest.importorskip("psycopg_pool")
     with _postgres(options="-c search_path=public") as connection, quire.open(connection, "by-connection") as ctx:
         ctx.user("one")
         assert "by-connection" in list(quire.Library(connection).list())
         quire.Library(connection).delete("by-connection")
-    with pool.ConnectionPool(parse(postgres_url()).url, min_size=1, max_size=2) as connections:
+    with pool.ConnectionPool(server_url(), min_size=1, max_size=2) as connections:
         with quire.open(connections, "by-pool") as ctx:
             threads = [Thread(target=ctx.user, args=(f"from thread {n}",)) for n in range(6)]
             for thread in threads:
@@ -349,31 +282,34 @@ def test_quire_open_takes_a_postgres_connection_and_a_pool() -> None:
         library.exists("by-pool")
 
 
+@pytest.mark.servers
 def test_several_storages_share_one_postgres_connection() -> None:
     with _postgres() as connection:
         schema = new_schema()
         write_in_threads([PostgresStorage(connection, schema=schema, busy_seconds=60) for _ in range(3)])
 
 
+@pytest.mark.servers
 def test_a_lost_postgres_connection_is_reported() -> None:
     with _postgres() as connection, _postgres(autocommit=True) as other:
         storage = PostgresStorage(connection, schema=new_schema(), busy_seconds=0.3)
         ctx = quire.open(storage, "agent")
         ctx.user("one")
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
-        with pytest.raises(quire.QuireError, match="closed"):
+        with pytest.raises(quire.QuireError):
             ctx.user("two")
-    with pytest.raises(InvalidValue, match="is closed; give a URL"):
+    with pytest.raises(InvalidValue):
         PostgresStorage(connection)
 
 
+@pytest.mark.servers
 def test_other_postgres_objects_are_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"psycopg_pool\.ConnectionPool"):
+    with pytest.raises(InvalidValue):
         PostgresStorage(object())  # type: ignore[arg-type]
 
     async def open_asynchronous() -> None:
-        async with await psycopg.AsyncConnection.connect(parse(postgres_url()).url) as connection:
+        async with await psycopg.AsyncConnection.connect(server_url()) as connection:
             quire.open(connection)  # type: ignore[arg-type]
 
-    with pytest.raises(InvalidValue, match=r"psycopg_pool\.ConnectionPool"):
+    with pytest.raises(InvalidValue):
         asyncio.run(open_asynchronous())

@@ -20,7 +20,9 @@ from tests.servers.pgbouncer import PgBouncer, find_pgbouncer
 from tests.servers.postgres import Server, new_server
 
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
-WORKERS, CONTEXTS, PATIENCE = 4, 6, 60.0
+WORKERS, CONTEXTS, PATIENCE = 4, 6, 120.0
+"""Of seconds: a lease that was not released ends after 30."""
+pytestmark = pytest.mark.servers
 SAFE = {"Busy", "Conflict", "LeaseLost", "OutcomeUnknown"}
 
 
@@ -113,7 +115,7 @@ class Workers:
             self._lines.extend(process.stdout)
 
 
-@pytest.mark.broad
+@pytest.mark.slow
 def test_no_turn_is_lost_or_doubled_when_everything_dies(
     server: Server, bouncer: PgBouncer, request: pytest.FixtureRequest
 ) -> None:

@@ -69,7 +69,7 @@ def test_commits_that_cannot_be_read_are_not_left_out(tmp_path: Path) -> None:
     ctx.close()
     answer = read_in(folder, f"sqlite:{folder / 'source.db'}")
     assert "StorageFailure" in answer
-    assert "has newer commits in 'source.db-wal'" in answer
+    assert "source.db-wal" in answer
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
