@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench.compare import timing
 from bench.compare.figures import Row, plain
-from bench.compare.sides import MeasureError, Worker
+from bench.compare.sides import WORKING_TREE, MeasureError, Worker
 from bench.compare.talks import DIALOGUES
 from bench.compare.timing import Sides, Timed
 from bench.traces import Values
@@ -129,14 +129,16 @@ def _timed(run: Run, group: str, plan: Timed) -> list[Row]:
 
 
 def _once(run: Run, group: str, program: str, options: Values, label: str) -> list[Row]:
-    """Return rows without a clock: both sides work at the same time."""
+    """Return rows without a clock: both sides work at the same time. The same commit is measured once."""
 
     def rows() -> list[Row]:
+        is_same = run.sides[0].commit == run.sides[1].commit and WORKING_TREE not in (side.name for side in run.sides)
         with ExitStack() as stack:
-            workers = [stack.enter_context(Worker(side)) for side in run.sides]
+            workers = [stack.enter_context(Worker(side)) for side in run.sides[: 1 if is_same else 2]]
             for worker in workers:
                 worker.send(once=program, options=options)
-            old, new = (worker.answer() for worker in workers)
+            answers = [worker.answer() for worker in workers]
+        old, new = answers[0], answers[-1]
         return [plain(group, label + name, _UNITS.get(name, ""), value, new[name]) for name, value in old.items()]
 
     return _or_not(run, f"{group}: {program}, {label}", rows)

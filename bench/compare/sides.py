@@ -71,7 +71,7 @@ class Worker:
 
     def __init__(self, side: Side, **variables: str) -> None:
         path = os.pathsep.join((str(side.folder / "src"), str(ROOT)))
-        variables |= {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        variables |= {"PYTHONPATH": path, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": ""}
         command, pipe = [side.python, "-m", "bench.compare.worker"], subprocess.PIPE
         environment = {**os.environ, **variables}
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True)

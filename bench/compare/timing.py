@@ -49,7 +49,7 @@ def measure(plan: Timed, group: str, sides: Sides, folder: Path) -> list[Row]:
 
 
 def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, found: Sequence[Series]) -> None:
-    """Prepare all workers at once; then ask one after the other for a batch, and the other way round the next time."""
+    """Prepare all workers at once, then ask one after the other for a batch. The sides change places every time."""
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(side)) for side in (*sides, sides[0])]
         for worker, (program, options) in zip(workers, starts, strict=True):
@@ -59,7 +59,7 @@ def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, fou
             worker.ask(more=1)  # what is imported late is there when the clock starts
         pairs = list(zip(workers, found, strict=True))
         for number in range(plan.rounds):
-            for worker, series in pairs if number % 2 else pairs[::-1]:
+            for worker, series in pairs if number % 2 else (pairs[1], pairs[0], pairs[2]):
                 times = worker.ask(more=plan.batch)
                 for name in times.keys() | plan.names.keys():
                     series.setdefault(name, []).append(times.get(name, []))
