@@ -49,7 +49,7 @@ class Stubborn(Client):
         """Run steps: tools, and a message of the user when the model calls none."""
         self.items.append({"role": "user", "content": f"Start {self.headers[-1][1]}."})
         for step in range(steps):
-            results = self._results(self.answer())
+            results = self.results(self.answer())
             self.items += results or [{"role": "user", "content": f"Go on after {step}."}]
         self.last = self.answer()
 
@@ -57,7 +57,7 @@ class Stubborn(Client):
         """Run steps until the event is set."""
         self.items.append({"role": "user", "content": f"Start {self.headers[-1][1]}."})
         while not ended.is_set():
-            results = self._results(self.answer())
+            results = self.results(self.answer())
             self.items += results or [{"role": "user", "content": f"Go on after {len(self.items)}."}]
         self.last = self.answer()
 
@@ -194,7 +194,7 @@ def kill_gateways(
         try:
             run_all([*jobs, disturb])
             for agent in agents:  # the last answer is recorded when the client goes on
-                agent.items += agent._results(agent.last) or [{"role": "user", "content": "End."}]
+                agent.items += agent.results(agent.last) or [{"role": "user", "content": "End."}]
                 agent.answer()
             time.sleep(0.5)
         except AssertionError as error:

@@ -7,10 +7,11 @@ import pytest
 
 import quire
 import quire.gateway
-from quire.gateway.gateway_server import RunningGateway
 from tests.strict_provider import StrictProvider
 
-Start = Callable[..., RunningGateway]
+Start = Callable[..., Any]
+"""Starts a gateway and returns it: it has a `url`, a `host` and a `port`, and can be stopped."""
+Recorded = Callable[[], dict[str, list[str]]]
 
 
 @pytest.fixture
@@ -25,23 +26,28 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def start(provider: StrictProvider, store: str) -> Iterator[Start]:
-    """Start a gateway in front of the strict provider, with a SQLite store."""
+def gateways() -> Iterator[ExitStack]:
     with ExitStack() as stack:
-
-        def start_one(**settings: Any) -> RunningGateway:
-            defaults = {"anthropic": provider.url, "openai": provider.url, "port": 0}
-            return stack.enter_context(quire.gateway.start(store, **{**defaults, **settings}))
-
-        yield start_one
+        yield stack
 
 
 @pytest.fixture
-def recorded(store: str) -> Callable[[RunningGateway], dict[str, list[str]]]:
-    """Return the texts of the messages of every context, after everything was recorded."""
+def start(provider: StrictProvider, store: str, gateways: ExitStack) -> Start:
+    """Start a gateway in front of the strict provider, with a SQLite store."""
 
-    def read(running: RunningGateway) -> dict[str, list[str]]:
-        running.gateway.sessions.drain()
+    def start_one(where: object = store, **settings: Any) -> Any:
+        defaults = {"anthropic": provider.url, "openai": provider.url, "port": 0}
+        return gateways.enter_context(quire.gateway.start(where, **{**defaults, **settings}))  # type: ignore[arg-type]
+
+    return start_one
+
+
+@pytest.fixture
+def recorded(store: str, gateways: ExitStack) -> Recorded:
+    """Stop the gateways, and return the texts of the messages of every context."""
+
+    def read() -> dict[str, list[str]]:
+        gateways.close()
         with quire.Library(store) as library:
             return {
                 name.removeprefix("gateway/"): [_text(message) for message in library.open(name).messages()]

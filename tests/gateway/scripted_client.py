@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from quire.gateway.replies import read_reply
 from tests.gateway.raw_upstream import Received, send
 
 Api = Literal["anthropic", "chat", "responses"]
@@ -79,17 +78,16 @@ class Client:
         """Send the transcript and answer calls until there is a reply without one."""
         while True:
             reply = self.take(self.request())
-            results = self._results(reply)
+            results = self.results(reply)
             if not results:
                 return reply
             self.items += results
 
     def take(self, got: Received) -> dict[str, Any]:
         """Add the reply in a response to the transcript."""
-        kind = {name.lower(): value for name, value in got.headers}.get("content-type", "")
-        protocol = {"anthropic": "anthropic", "chat": "openai", "responses": "responses"}[self.api]
-        reply = read_reply(got.body, kind, protocol) if got.status == 200 else None  # type: ignore[arg-type]
-        assert reply is not None, (got.status, got.body[:500])
+        assert got.status == 200, (got.status, got.body[:500])
+        assert got.complete, got.body[-500:]
+        reply = read_answer(self.api, got.body)
         if self.api == "anthropic":
             blocks = [{key: v for key, v in block.items() if v is not None} for block in reply["content"]]
             self.items.append({"role": "assistant", "content": blocks})
@@ -99,7 +97,7 @@ class Client:
             self.items += reply["output"]
         return reply
 
-    def _results(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+    def results(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
         if self.api == "anthropic":
             calls = [block for block in reply["content"] if block["type"] == "tool_use"]
             blocks = [{"type": "tool_result", "tool_use_id": c["id"], "content": self.use(c["input"])} for c in calls]
@@ -127,3 +125,50 @@ class Client:
     def use(self, arguments: dict[str, Any]) -> str:
         """Return the result of the tool."""
         return f"Result for {arguments.get('query')}."
+
+
+def read_answer(api: Api, body: bytes) -> dict[str, Any]:
+    """Return the reply in a plain body, or in a whole stream."""
+    if body.startswith(b"{"):
+        plain: dict[str, Any] = json.loads(body)
+        return plain
+    events = [json.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: {")]
+    if api == "responses":
+        (last,) = (event["response"] for event in events if event["type"] == "response.completed")
+        return dict(last)
+    return _join_blocks(events) if api == "anthropic" else _join_deltas(events)
+
+
+def _join_blocks(events: list[dict[str, Any]]) -> dict[str, Any]:
+    reply: dict[str, Any] = dict(events[0]["message"])
+    blocks: list[dict[str, Any]] = []
+    for event in events:
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "partial": ""})
+        elif event["type"] == "content_block_delta":
+            for name, value in event["delta"].items():
+                key = "partial" if name == "partial_json" else name
+                blocks[-1] |= {} if name == "type" else {key: (blocks[-1].get(key) or "") + value}
+        elif event["type"] == "message_delta":
+            reply["usage"] |= event.get("usage") or {}
+    for block in blocks:
+        partial = block.pop("partial")
+        block |= {"input": json.loads(partial or "{}")} if block["type"] == "tool_use" else {}
+    return {**reply, "content": blocks}
+
+
+def _join_deltas(events: list[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    calls: dict[int, dict[str, Any]] = {}
+    for choice in (choice for event in events for choice in event["choices"]):
+        delta = dict(choice["delta"])
+        for call in delta.pop("tool_calls", None) or ():
+            known = calls.setdefault(call.pop("index"), {"function": {"arguments": ""}})
+            given = call.pop("function", {})
+            known["function"] |= {**given, "arguments": known["function"]["arguments"] + given.get("arguments", "")}
+            known |= call
+        text = (message.get("content") or "") + (delta.pop("content", None) or "")
+        message |= {**delta, "content": text}
+    usage = next((event["usage"] for event in reversed(events) if event.get("usage")), None)
+    message |= {"tool_calls": list(calls.values())} if calls else {}
+    return {"choices": [{"message": message}], "usage": usage}

@@ -1,30 +1,24 @@
 """The mode `fold`: above the budget only the list of messages changes, and every request is legal, bound and cached."""
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import pytest
 
 import quire
-from quire.gateway import layout
-from quire.gateway.gateway_server import RunningGateway
-from quire.gateway.routing import Protocol
-from quire.gateway.spans import split_array, split_request
-from tests.gateway.conftest import Start
+from tests.gateway.conftest import Recorded, Start
 from tests.gateway.raw_upstream import RawUpstream, answer_with, send
 from tests.gateway.scripted_client import PATHS, Api, Client
-from tests.marks import broad
-from tests.strict_provider import Body, Call, Reply, StrictProvider
-from tests.strict_provider.requests import Request
+from tests.strict_provider import Body, Call, Reply, Request, StrictProvider
 from tests.strict_provider.tokens import count_request
 
-Recorded = Callable[[RunningGateway], dict[str, list[str]]]
 APIS: list[Api] = ["anthropic", "chat", "responses"]
 BUDGET = 4_000
 FILLER = "The quick brown fox jumps over the lazy dog near the river bank. " * 15
+RULES = "<system-reminder>Rules of the project: HOUSE RULE.</system-reminder>"
+ONE = {"x-quire-session": "one"}
 
 
 def steps(number: int) -> Callable[[Body], Reply]:
@@ -53,6 +47,11 @@ class Worker(Client):
             value["messages"] = [*value["messages"][:-1], _marked(value["messages"][-1])]
         return value
 
+    def work(self, rounds: int) -> None:
+        """Send the transcript, and go on after each answer."""
+        for number in range(rounds):
+            self.items += self.results(self.take(self.request())) or [{"role": "user", "content": f"Go on: {number}."}]
+
 
 def _marked(message: dict[str, Any]) -> dict[str, Any]:
     content = message["content"]
@@ -60,49 +59,52 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]}
 
 
-def tokens_of(api: Api, body: Body) -> int:
-    return count_request(Request(api, body))
-
-
-@pytest.mark.parametrize("loop", [4, *broad(1_000)], ids=["turns", "one loop"])
-@pytest.mark.parametrize("api", APIS)
-def test_a_long_run_fits_is_legal_and_keeps_its_prefix(
-    start: Start, provider: StrictProvider, store: str, api: Api, loop: int
-) -> None:
-    provider.script = steps(loop)
+def folded_client(start: Start, provider: StrictProvider, rounds: int = 30, **settings: Any) -> Worker:
+    """Return a client after a run that was folded."""
+    provider.script = steps(4)
     provider.state.limit = BUDGET + 500
-    running = start(mode="fold", budget=BUDGET)
-    client = Worker(running.url, api, {"x-quire-session": "one"})
+    client = Worker(start(**{"mode": "fold", "budget": BUDGET, **settings}).url, "anthropic", ONE)
+    client.items.append({"role": "user", "content": "Start."})
+    client.work(rounds)
+    return client
+
+
+def is_folded(body: Body, client: Client) -> bool:
+    """Return whether a request is shorter than the transcript, which may have a reply and results more by now."""
+    return len(body["messages"]) < len(client.items) - 2
+
+
+def header(client: Client, name: str = "x-quire") -> str | None:
+    return {key.lower(): value for key, value in client.received[-1].headers}.get(name)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_long_run_fits_is_legal_keeps_its_rules_and_its_prefix(
+    start: Start, provider: StrictProvider, store: str, recorded: Recorded, api: Api
+) -> None:
+    provider.script = steps(4)
+    provider.state.limit = BUDGET
+    client = Worker(start(mode="fold", budget=BUDGET).url, api, ONE)
     client.fields = {"stream_options": {"include_usage": True}} if api == "chat" else {}
-    client.items.append({"role": "user", "content": "Start. The rule is: never delete the file keep.txt."})
+    kind = "input_text" if api == "responses" else "text"
+    first = {"role": "user", "content": [{"type": kind, "text": RULES}, {"type": kind, "text": "Start."}]}
+    client.items.append(first)
     cached = billed = 0
-    for step in range(1, 61):
+    for step in range(1, 41):
         reply = client.take(client.request())
-        read, all_tokens = _usage(api, reply)
-        cached, billed = cached + read, billed + all_tokens
-        results = client._results(reply)
-        client.items += results or [{"role": "user", "content": f"Go on after step {step}."}]
+        read, tokens = _usage(api, reply)
+        cached, billed = cached + read, billed + tokens
+        client.items += client.results(reply) or [{"role": "user", "content": f"Go on after step {step}."}]
     assert provider.refused == []
-    assert tokens_of(api, client.body()) > 2 * BUDGET
-    sent = provider.requests
-    assert max(tokens_of(api, body) for body in sent) <= provider.state.limit
-    info = running.gateway.list_sessions()[0]
-    assert info.folds >= 2
-    assert info.errors == 0
-    if api != "chat":
-        assert any(
-            b"think" in json.dumps(body).encode() or b"reasoning" in json.dumps(body).encode() for body in sent[-5:]
-        )
-    assert cached / billed > 0.6, (cached, billed)
-    running.gateway.sessions.drain()
-    with quire.Library(store) as library:
-        ctx = library.open(next(iter(library.list(prefix="gateway/"))))
+    assert count_request(Request(api, client.body())) > 2 * BUDGET
+    assert cached / billed > 0.6
+    last = provider.requests[-1].get("messages") or provider.requests[-1]["input"]
+    assert first in last  # what a client says about its project stays
+    recorded()
+    with quire.Library(store) as library, library.open(*library.list(prefix="gateway/")) as ctx:
         assert ctx.check() == []
-        for step in (1, 7, 30, 58):
-            if step % loop:
-                hit = ctx.find(f"fact-{step:04}")[0]
-                assert f"V{step:04}X" in ctx.pages.detail(hit.index)
-    sys.stdout.write(f"{api} {loop}: cached {cached / billed:.3f}, folds {info.folds}\n")
+        for step in (1, 7, 30, 38):
+            assert f"V{step:04}X" in ctx.pages.detail(ctx.find(f"fact-{step:04}")[0].index)
 
 
 def _usage(api: Api, reply: dict[str, Any]) -> tuple[int, int]:
@@ -121,103 +123,156 @@ def test_only_the_messages_change_and_kept_ones_keep_their_bytes(
 ) -> None:
     provider.script = steps(5)
     with RawUpstream(answer_with(provider)) as upstream:
-        running = start(mode="fold", budget=BUDGET, anthropic=upstream.url, openai=upstream.url)
-        client = Worker(running.url, api, {"x-quire-session": "one"}, metadata={"user_id": "u"})
+        url = start(mode="fold", budget=BUDGET, anthropic=upstream.url, openai=upstream.url).url
+        client = Worker(url, api, ONE, metadata={"user_id": "u"})
         client.items.append({"role": "user", "content": "Beginne. 开始。"})
         folded = 0
-        for step in range(40):
+        for step in range(24):
             body = json.dumps(client.body(), ensure_ascii=step % 2 == 0, indent=1).encode()
-            got = send(running.url, "POST", PATHS[api], client.headers, body)
+            got = send(url, "POST", PATHS[api], client.headers, body)
             arrived = upstream.requests[-1].body
             if arrived != body:
                 folded += 1
-                _check_bytes(body, arrived, api)
+                _check_bytes(body, arrived, "input" if api == "responses" else "messages")
             reply = client.take(got)
-            client.items += client._results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
-        assert folded > 10
-        assert provider.refused == []
+            client.items += client.results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
+    assert folded > 5
+    assert provider.refused == []
 
 
-def test_a_request_of_a_folded_session_costs_what_is_new(
-    start: Start, provider: StrictProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def counted(work: Callable[..., Any], name: str) -> Callable[..., Any]:
-        def count_call(*given: Any) -> Any:
-            made.append(name)
-            return work(*given)
-
-        return count_call
-
-    monkeypatch.setattr(layout, "_split_part", counted(layout._split_part, "_split_part"))
-    monkeypatch.setattr(layout.Writer, "_write_item", counted(layout.Writer._write_item, "_write_item"))
-    provider.script = steps(5)
-    running = start(mode="fold", budget=4 * BUDGET)
-    client = Worker(running.url, "anthropic", {"x-quire-session": "one"})
-    client.items.append({"role": "user", "content": "Begin."})
-    counts, folds = [], 0
-    for step in range(90):
-        made.clear()
-        reply = client.take(client.request())
-        client.items += client._results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
-        (info,) = running.gateway.list_sessions()
-        if info.folds and info.folds == folds:
-            counts.append((made.count("_split_part"), made.count("_write_item")))
-        folds = info.folds
-    assert len(counts) > 30
-    assert len(client.items) > 150
-    assert max(count for pair in counts for count in pair) <= 8
-
-
-def _check_bytes(body: bytes, arrived: bytes, api: Api) -> None:
+def _check_bytes(body: bytes, arrived: bytes, field: str) -> None:
     """Check that everything before and after the array is the same, and that items are those of the client."""
-    field = b'"input"' if api == "responses" else b'"messages"'
-    assert body[: body.index(field)] == arrived[: arrived.index(field)]
+    name = f'"{field}"'.encode()
+    assert body[: body.index(name)] == arrived[: arrived.index(name)]
     before, after = json.loads(body), json.loads(arrived)
-    name = field.decode().strip('"')
-    original, sent = before.pop(name), after.pop(name)
+    original, _ = before.pop(field), after.pop(field)
     assert before == after
-    front = [item for item in sent if "Context key" in json.dumps(item)]
-    assert len(front) == 1
-    assert front[0]["role"] == "user"
-    protocol: Protocol = "openai" if api == "chat" else api
-    spans, kept = split_request(body, protocol), split_request(arrived, protocol)
-    assert spans is not None
-    assert kept is not None
     known = [json.dumps(_without_thinking(item), sort_keys=True) for item in original]
-    before, after = split_array(spans.array), split_array(kept.array)
-    for item, raw in zip(sent, after, strict=True):
-        if item not in front and raw not in before:
-            assert "thinking" in json.dumps(original) or "reasoning" in json.dumps(original)
-            assert json.dumps(_without_thinking(item), sort_keys=True) in known
-    assert after[-1] == before[-1]
+    theirs, ours = list(_raw_items(body, name)), list(_raw_items(arrived, name))
+    changed = [raw for raw in ours if raw not in theirs]
+    new = [raw for raw in changed if json.dumps(_without_thinking(json.loads(raw)), sort_keys=True) not in known]
+    assert len(new) == 1  # the folded lines, in one message of the user
+    assert json.loads(new[0])["role"] == "user"
+    assert ours[-1] == theirs[-1]
+
+
+def _raw_items(body: bytes, name: bytes) -> Iterator[str]:
+    """Yield the items of an array as they are in a body."""
+    text, decoder = body[body.index(name) + len(name) :].decode(), json.JSONDecoder()
+    place = text.index("[") + 1
+    while (place := len(text) - len(text[place:].lstrip(" \n,"))) < len(text) and text[place] != "]":
+        _, end = decoder.raw_decode(text, place)
+        yield text[place:end]
+        place = end
 
 
 def _without_thinking(item: Any) -> Any:
-    content = item.get("content")
-    if isinstance(content, list):
-        blocks = [block for block in content if block.get("type") != "thinking"]
-        return {**{key: value for key, value in item.items() if key != "id"}, "content": blocks}
-    return {key: value for key, value in item.items() if key != "id"}
+    kept = {key: value for key, value in item.items() if key != "id"}
+    if isinstance(kept.get("content"), list):
+        kept["content"] = [block for block in kept["content"] if block.get("type") != "thinking"]
+    return kept
+
+
+def test_a_long_description_is_folded_like_the_rest(start: Start, provider: StrictProvider) -> None:
+    provider.script = steps(3)
+    client = Worker(start(mode="fold", budget=BUDGET).url, "anthropic", ONE)
+    client.items.append({"role": "user", "content": f"{RULES} {FILLER * 8}"})
+    client.work(16)
+    assert client.items[0] not in provider.requests[-1]["messages"]
+    assert provider.refused == []
+
+
+def test_a_restarted_gateway_and_count_tokens_get_the_same_view(start: Start, provider: StrictProvider) -> None:
+    client = folded_client(start, provider)
+    client.request()
+    sent = provider.requests[-1]
+    assert is_folded(sent, client)
+    count = {key: value for key, value in client.body().items() if key not in ("stream", "max_tokens")}
+    send(client.url, "POST", "/v1/messages/count_tokens", client.headers, json.dumps(count).encode())
+    assert provider.requests[-1]["messages"] == sent["messages"]
+    other = {**count, "messages": [{"role": "user", "content": "How long is this?"}]}
+    send(client.url, "POST", "/v1/messages/count_tokens", client.headers, json.dumps(other).encode())
+    assert provider.requests[-1] == other
+    client.url = start(mode="fold", budget=BUDGET).url
+    client.take(client.request())
+    assert provider.requests[-1]["messages"] == sent["messages"]
+    assert provider.refused == []
+
+
+def test_a_compaction_call_of_a_folded_session_fits_and_is_not_recorded(
+    start: Start, provider: StrictProvider, recorded: Recorded
+) -> None:
+    client = folded_client(start, provider)
+    client.request()  # the request that makes the client compact
+    last = client.items[-1]
+    blocks = last["content"] if isinstance(last["content"], list) else [{"type": "text", "text": last["content"]}]
+    asked = {"role": "user", "content": [*blocks, {"type": "text", "text": "Summarise this conversation."}]}
+    assert client.request([*client.items[:-1], asked]).status == 200
+    assert is_folded(provider.requests[-1], client)
+    client.take(client.request())
+    assert provider.refused == []
+    (texts,) = recorded().values()
+    assert not any("Summarise this" in text for text in texts)
+
+
+def test_a_branch_of_a_folded_session_fits(start: Start, provider: StrictProvider, recorded: Recorded) -> None:
+    client = folded_client(start, provider, 48)
+    turn = [n for n, item in enumerate(client.items) if item["role"] == "user" and isinstance(item["content"], str)]
+    client.items = [*client.items[: turn[-6]], {"role": "user", "content": "Another way."}]
+    assert client.request().status == 200
+    assert is_folded(provider.requests[-1], client)
+    assert provider.refused == []
+    assert len(recorded()) == 2
+
+
+def test_what_another_process_opens_or_undoes_is_sent(
+    start: Start, provider: StrictProvider, recorded: Recorded, store: str
+) -> None:
+    client = folded_client(start, provider)
+    (name,) = recorded()
+    with quire.Library(store) as library:
+        ctx = library.open(f"gateway/{name}")
+        ctx.agent.expand_details(ctx.find("fact-0002")[0].index)
+    client.url = start(mode="fold", budget=BUDGET).url
+    client.work(1)
+    assert "V0002X" in json.dumps(provider.requests[-1]["messages"])
+    recorded()
+    before = len(provider.requests[-1]["messages"])
+    with quire.Library(store) as library:
+        ctx = library.open(f"gateway/{name}")
+        ctx.undo(next(iter(ctx.history(operation="fold", reverse=True))))
+    client.url = start(mode="fold", budget=BUDGET).url
+    client.work(2)
+    assert len(provider.requests[-2]["messages"]) != before
+    assert provider.refused == []
+
+
+def test_a_model_writes_the_summaries_of_later_folds(start: Start, provider: StrictProvider) -> None:
+    texts: list[str] = []
+
+    def summarise(text: str, limit: int) -> str:
+        texts.append(text)
+        return "The model read these files with care."
+
+    folded_client(start, provider, 48, summariser=summarise)
+    assert texts
+    assert "with care" in json.dumps(provider.requests[-1]["messages"])
+    assert provider.refused == []
 
 
 @pytest.mark.parametrize(
     "item", [{"role": "narrator", "content": 7}, {"role": "tool", "tool_call_id": "none", "content": "x"}]
 )
-def test_a_new_epoch_folds_again_after_an_item_that_cannot_be_stored(
+def test_what_cannot_be_stored_is_passed_on_and_a_new_epoch_folds_again(
     start: Start, provider: StrictProvider, item: dict[str, Any]
 ) -> None:
-    provider.script = lambda _: Reply("Done.")
-    running = start(mode="fold", budget=2_000)
-    client = Client(running.url, "chat", {"x-quire-session": "one"})
+    client = Client(start(mode="fold", budget=2_000).url, "chat", ONE)
     client.items = [item, {"role": "user", "content": "Hello"}]
     client.request()
+    assert provider.requests[-1]["messages"][1:] == client.items
     client.items = [{"role": "user", "content": "This session is continued."}]
     for _ in range(12):
         client.run()
         client.items.append({"role": "user", "content": FILLER * 2})
-    sessions = running.gateway.list_sessions()
-    assert len(sessions) == 1
-    assert sessions[0].folds > 0
+    assert is_folded(provider.requests[-1], client)
     assert len(provider.refused) == 1  # the first request
