@@ -8,16 +8,16 @@ from random import Random
 
 import pytest
 
-from tests.marks import broad
+from tests.marks import long
 from tests.strict_provider.disturbances import disturb
 from tests.strict_provider.driver import APIS, Outcome, drive, make_loop, make_talk
 from tests.strict_provider.requests import Api
 
 
 @pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("budget", [2_000, *broad(4_000, 8_000)])
+@pytest.mark.parametrize("budget", [2_000, *long(4_000, 8_000)])
 def test_no_request_is_refused_and_no_view_is_too_large(api: Api, budget: int, request: pytest.FixtureRequest) -> None:
-    turns, seeds = (120, range(10)) if request.config.getoption("--long") else (16, range(1))
+    turns, seeds = (120, range(10)) if request.config.getoption("--long") else (10, range(1))
     outcome = Outcome()
     for seed in seeds:
         outcome += drive(list(make_talk(seed, turns)), api, budget, capacity=budget // 8)
@@ -40,7 +40,7 @@ def test_one_answer_with_many_tool_calls(api: Api, request: pytest.FixtureReques
 
 @pytest.mark.parametrize("api", APIS)
 def test_changes_between_the_turns_leave_every_request_legal(api: Api, request: pytest.FixtureRequest) -> None:
-    turns, seeds = (60, range(30)) if request.config.getoption("--long") else (16, range(1))
+    turns, seeds = (60, range(30)) if request.config.getoption("--long") else (10, range(1))
     for seed in seeds:
         outcome = drive(list(make_talk(seed, turns)), api, 3_000, disturb=partial(disturb, random=Random(seed)))
         check(outcome, f"seed {seed}")
