@@ -4,33 +4,43 @@ import re
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
-from quire.storage.postgres.address import parse
-from tests.frameworks import REASON, lacks_framework
-from tests.marks import broad
+from tests.frameworks import uses_framework
 from tests.servers.postgres import postgres_url
 
 ROOT = Path(__file__).parent.parent
+NEED_SERVERS = ("postgres.md", "s3.md", "search.md")
+"""Pages whose code needs the packages of the tier `servers`."""
 PAGES = sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-# The code of the Chinese README is that of the English one; a test below compares them.
+def tier(page: Path) -> list[pytest.MarkDecorator]:
+    """Return the mark of a page whose code needs more than the default tier."""
+    if uses_framework("\n".join(_BLOCK.findall(page.read_text(encoding="utf-8")))):
+        return [pytest.mark.clients]
+    return [pytest.mark.servers] if page.name in NEED_SERVERS else []
+
+
 @pytest.mark.parametrize(
     "page",
-    [broad(page)[0] if page.name == "README.zh-CN.md" else page for page in PAGES],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    [
+        pytest.param(page, marks=tier(page), id=page.relative_to(ROOT).as_posix())
+        for page in PAGES
+        if "```python" in page.read_text("utf-8") and page.name != "README.zh-CN.md"  # its code is that of README.md
+    ],
 )
 def test_every_python_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if lacks_framework("\n".join(_BLOCK.findall(page.read_text(encoding="utf-8")))):
-        pytest.skip(REASON)
     monkeypatch.chdir(tmp_path)
     if page.name == "postgres.md":
-        monkeypatch.setenv("DATABASE_URL", postgres_url())
-        monkeypatch.setenv("APP_DATABASE_URL", parse(postgres_url()).url)
+        url = urlsplit(postgres_url())
+        options = [pair for pair in parse_qsl(url.query) if pair[0] not in ("schema", "tenant")]  # quire's own
+        monkeypatch.setenv("DATABASE_URL", url.geturl())
+        monkeypatch.setenv("APP_DATABASE_URL", url._replace(query=urlencode(options)).geturl())
     if page.name == "tutorial.md":
         monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as if the small model is not installed
     names: dict[str, object] = {"__name__": "docs"}
@@ -51,19 +61,6 @@ def test_the_backend_in_the_docs_passes_the_contract(tmp_path: Path, monkeypatch
         case.setup_method()
         getattr(case, name)()
         case.teardown_method()
-
-
-def test_the_readme_and_the_docs_have_blocks_to_run() -> None:
-    blocks = {
-        page.relative_to(ROOT).as_posix(): len(_BLOCK.findall(page.read_text(encoding="utf-8"))) for page in PAGES
-    }
-    assert blocks["README.md"] >= 3
-    assert blocks["docs/pages.md"] >= 5
-    assert blocks["docs/storage.md"] >= 5
-    assert blocks["docs/conversation.md"] >= 8
-    assert blocks["docs/view.md"] >= 4
-    assert blocks["docs/agent.md"] >= 6
-    assert blocks["docs/windows.md"] >= 8
 
 
 def test_the_chinese_readme_has_the_same_commands_and_code() -> None:

@@ -1,7 +1,6 @@
 """Every example runs offline, any number of times in one folder, and leaves nothing behind."""
 
 import ast
-import json
 import os
 import runpy
 import subprocess
@@ -10,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.commands.demo import load_conversation
-from quire.providers import format_messages
-from tests.frameworks import REASON, lacks_framework
-from tests.marks import broad
+from tests.frameworks import uses_framework
+from tests.marks import long
 
-DEMO_TALK = load_conversation()
-
-FOLDER = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "examples"
 LARGE = {
     "airline_support": (),
     "assistant": ("--turns", "90"),
@@ -29,12 +25,19 @@ LARGE = {
 SHORT = sorted(path for path in FOLDER.glob("*.py") if path.stem not in LARGE)
 
 
-@pytest.mark.parametrize("example", SHORT, ids=lambda path: path.stem)
-def test_the_example_runs(
+def marks(example: Path) -> list[pytest.MarkDecorator]:
+    """Return the mark of an example that needs a framework."""
+    return [pytest.mark.clients] if uses_framework(example.read_text(encoding="utf-8")) else []
+
+
+@pytest.mark.parametrize("example", [pytest.param(path, marks=marks(path), id=path.stem) for path in SHORT])
+def test_the_example_runs_twice_is_short_and_says_what_it_shows(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if lacks_framework(example.read_text(encoding="utf-8")):
-        pytest.skip(REASON)
+    source = example.read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 40
+    assert source.startswith('"""')
+    assert f"`python examples/{example.name}`" in (ROOT / "docs/examples.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
         runpy.run_path(str(example), run_name="__main__")
@@ -44,14 +47,7 @@ def test_the_example_runs(
     assert not list(tmp_path.iterdir())  # so that the examples do not affect each other
 
 
-@pytest.mark.parametrize("example", SHORT, ids=lambda path: path.stem)
-def test_the_example_is_short_and_says_what_it_shows(example: Path) -> None:
-    source = example.read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 40
-    assert source.startswith('"""')
-
-
-@pytest.mark.parametrize("name", ["airline_support", *broad("assistant", "coding_agent", "team")])
+@pytest.mark.parametrize("name", ["airline_support", *long("assistant", "coding_agent", "team")])
 def test_the_larger_example_runs_in_a_small_form(name: str, tmp_path: Path) -> None:
     assert_it_runs(name, LARGE[name], tmp_path)
 
@@ -68,6 +64,7 @@ def test_the_larger_example_can_be_read_and_copied(name: str) -> None:
     assert len(source.splitlines()) <= 150
     assert source.startswith('"""')
     assert f"python examples/{name}.py" in source
+    assert f"`python examples/{name}.py`" in (ROOT / "docs/examples.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -80,11 +77,6 @@ def test_the_larger_example_needs_nothing_but_quire(path: Path) -> None:
         for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else _module(node))
     }
     assert used <= {*sys.stdlib_module_names, "quire", "parts"}
-
-
-def test_every_example_is_on_its_page() -> None:
-    page = (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
-    assert [path.name for path in FOLDER.glob("*.py") if f"`python examples/{path.name}`" not in page] == []
 
 
 def _module(node: ast.AST) -> list[str]:
@@ -103,9 +95,3 @@ def assert_it_runs(name: str, arguments: tuple[str, ...], place: Path) -> None:
     assert "0 views broke a rule" in done.stdout
     assert not list(work.iterdir())
     assert not list(temporary.iterdir())
-
-
-def test_the_session_to_replay_is_the_one_of_the_demo() -> None:
-    lines = (FOLDER / "session.jsonl").read_text(encoding="utf-8").splitlines()
-    spoken = [DEMO_TALK.prompt, *DEMO_TALK.messages]
-    assert [json.loads(line) for line in lines] == format_messages(spoken, "openai")

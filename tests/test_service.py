@@ -11,26 +11,23 @@ from pathlib import Path
 
 import httpx
 import pytest
+from service import app, load
 
 import quire
+from tests.marks import servers
 from tests.servers.postgres import postgres_url
+from tests.service_workers import BUDGET, IN_FLIGHT, USERS, WORKERS, Workers, answer, count_losses
 from tests.strict_provider.requests import State
 from tests.strict_provider.server import StrictProvider
 
-pytest.importorskip("openai")
-from service import app, load
 
-from tests.marks import broad
-from tests.service_workers import BUDGET, IN_FLIGHT, USERS, WORKERS, Workers, answer, count_losses
-
-
-@pytest.fixture(params=["sqlite", *broad("postgres")])
+@pytest.fixture(params=[pytest.param("sqlite", marks=[pytest.mark.slow, pytest.mark.servers]), *servers("postgres")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "service.db") if request.param == "sqlite" else postgres_url()
 
 
 def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    long = bool(request.config.getoption("--long", default=False))
+    long = bool(request.config.getoption("--long"))
     users, count, turns = (USERS, WORKERS, 10_000) if long else (40, 2, 1)
     seed = int(os.environ.get("QUIRE_SEED", random.randrange(10**6)))
     print(f"QUIRE_SEED={seed}")  # noqa: T201 - shown when it fails
@@ -71,6 +68,7 @@ def text_of(events: str) -> str:
     return "".join(one.get("text", "") for one in data)
 
 
+@pytest.mark.servers  # the service has vectors, which need numpy
 def test_a_repeated_request_gets_the_same_answer_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
     store = str(tmp_path / "service.db")
     with StrictProvider(State(), answer) as provider:

@@ -6,8 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 import quire
-from docs.hooks import frameworks, on_page_markdown
-from tests.test_public_names import FURTHER_NAMES
+from docs.hooks import frameworks
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -24,8 +23,7 @@ def on_reference_pages() -> list[str]:
 def test_every_public_name_is_on_one_reference_page() -> None:
     names = on_reference_pages()
     assert len(names) == len(set(names))
-    further = (name.removeprefix("quire.") for name in FURTHER_NAMES)
-    assert sorted({*quire.__all__, "open", *PARTS, *further} - set(names)) == []
+    assert sorted({*quire.__all__, "open", *PARTS} - set(names)) == []
 
 
 def test_every_adapter_is_on_a_reference_page() -> None:
@@ -56,14 +54,6 @@ def test_every_page_stands_once_in_the_navigation() -> None:
     listed = re.findall(r"[\w./-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2])
     listed += [path for entry in frameworks() for path in entry.values()]
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
-
-
-def test_links_out_of_the_site_become_names() -> None:
-    said = "[An example](../../examples/agent.py), [the log](../CHANGELOG.md), [pages](../pages.md#pins)"
-    assert (
-        on_page_markdown(said)
-        == "An example (`examples/agent.py`), the log (`CHANGELOG.md`), [pages](../pages.md#pins)"
-    )
 
 
 def test_the_site_fetches_nothing_from_elsewhere() -> None:
