@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 
 CLIENTS = {
-    "claude": "@anthropic-ai/claude-code@2.1.325",
-    "codex": "@openai/codex@0.166.0",
-    "opencode": "opencode-ai@1.18.18",
+    "claude": "@anthropic-ai/claude-code@2.1.328",
+    "codex": "@openai/codex@0.169.0",
+    "opencode": "opencode-ai@1.18.33",
+    "qwen": "@qwen-code/qwen-code@0.24.4",
     "aider": "aider-chat==0.86.2",
 }
+NODE = "node@22.23.3"
+"""Installed beside the clients that are scripts of Node: their engines refuse older ones."""
+_SCRIPTS = ("qwen",)
 
 
 def folder() -> Path:
@@ -46,6 +50,7 @@ def find_client(name: str) -> str:
         program = target / ("bin" if name == "aider" else "node_modules/.bin") / name
         if not program.exists():
             npm = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", ".", package]
+            npm += [NODE] if name in _SCRIPTS else []
             pip = [[sys.executable, "-m", "venv", "."], ["bin/pip", "install", "--quiet", package]]
             (target / "package.json").write_text('{"private": true}')
             install(package, target, *(pip if name == "aider" else [npm]))

@@ -1,29 +1,51 @@
-"""What a gateway recorded of the runs of real clients."""
+"""What a gateway recorded of the runs of real clients, read from its store."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import quire
-from quire.gateway.gateway_server import RunningGateway
 
 
-def record_of(gateway: RunningGateway, folder: Path) -> dict[str, list[quire.Message]]:
-    """Return the messages of every recorded conversation, by the end of its name."""
-    gateway.stop()
-    with quire.Library(folder / "agent.db") as reader:
-        found = {}
-        for name in reader.list(prefix="gateway/"):
-            with reader.open(name) as context:
-                found[name.rpartition("/")[2]] = list(context.messages())
-        return found
+class Record(NamedTuple):
+    """The messages of a conversation, and whatever `check` finds wrong."""
+
+    messages: list[quire.Message]
+    problems: list[str]
+
+    @property
+    def calls(self) -> list[str]:
+        return [call.id for message in self.messages for call in message.tool_calls or ()]
+
+    @property
+    def results(self) -> list[str]:
+        return [str(message.tool_call_id) for message in self.messages if message.role == "tool"]
+
+    @property
+    def answers(self) -> int:
+        return sum(message.role == "assistant" for message in self.messages)
+
+    def count(self, words: str) -> int:
+        """Return the number of messages of the user with these words."""
+        return sum(message.role == "user" and words in message.text for message in self.messages)
 
 
-def calls_in(messages: list[quire.Message]) -> list[str]:
-    return [call.id for message in messages for call in message.tool_calls or ()]
+def read_record(store: Path) -> dict[str, Record]:
+    """Return every recorded conversation by the end of its name. No gateway may be running."""
+    found = {}
+    with quire.Library(store) as library:
+        for name in library.list(prefix="gateway/"):
+            with library.open(name) as context:
+                problems = [str(problem) for problem in context.check()]
+                found[name.rpartition("/")[2]] = Record(list(context.messages()), problems)
+    return found
 
 
-def results_in(messages: list[quire.Message]) -> list[str]:
-    return [str(message.tool_call_id) for message in messages if message.role == "tool"]
+def find_words(store: Path, words: list[str]) -> list[str]:
+    """Return the words that no `find` brings back: no page that it returns contains them."""
+    with quire.Library(store) as library:
+        contexts = [library.open(name) for name in library.list(prefix="gateway/")]
+        return [each for each in words if not any(_finds(context, each) for context in contexts)]
 
 
-def answers_in(messages: list[quire.Message]) -> int:
-    return sum(message.role == "assistant" for message in messages)
+def _finds(context: quire.Context, words: str) -> bool:
+    return any(words in context.pages.detail(hit.index) for hit in context.find(words))

@@ -23,6 +23,7 @@ _SHELLS: Mapping[str, str] = {
     "bash": "command",
     "exec_command": "cmd",
     "shell_command": "command",
+    "run_shell_command": "command",
     "exec": "",
 }
 """The shell tools of the clients, with the name of their argument."""

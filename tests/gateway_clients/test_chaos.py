@@ -1,42 +1,40 @@
 """Real clients finish their work while things fail: a gateway that is killed with -9, a faulty and slow upstream.
 
 Nothing is doubled in the record. `--long` kills the gateway more often, and runs a session of Claude Code through
-everything at once. A run prints its seed; `CHAOS_SEED=n` repeats it.
+everything else at once. A run prints its seed; `CHAOS_SEED=n` repeats it.
 """
 
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-import quire
-from quire.gateway.supervisor import Supervisor
-from tests.gateway_clients.records import calls_in, results_in
-from tests.gateway_clients.runs import Client
+from tests.gateway_clients.conftest import Open
+from tests.gateway_clients.records import read_record
+from tests.gateway_clients.runs import Client, gateway_command
 from tests.gateway_clients.script import AgentScript, ToolScript
 from tests.strict_provider import Body, Fault, Reply, StrictProvider
 
-pytestmark = pytest.mark.node
+pytestmark = pytest.mark.clients
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 STEPS_PER_KILL = 6
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_claude_code_finishes_while_its_gateway_is_killed(
-    upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path, request: pytest.FixtureRequest
+    upstream: StrictProvider, client: Callable[..., Client], store: Path, request: pytest.FixtureRequest
 ) -> None:
     sys.stdout.write(f"CHAOS_SEED={SEED}\n")
-    rng, plain = random.Random(SEED), ToolScript()
+    rng, plain, asked = random.Random(SEED), ToolScript(), threading.Semaphore(0)
     kills = 20 if request.config.getoption("--long") else 1
-    steps = STEPS_PER_KILL * kills
-    asked = threading.Semaphore(0)
+    steps, killed = STEPS_PER_KILL * kills, set[int]()
 
     def script(body: Body) -> Reply:
         asked.release()
@@ -46,35 +44,30 @@ def test_claude_code_finishes_while_its_gateway_is_killed(
     upstream.script = script
     running = client("claude")
     running.write_facts("alpha", steps)
-    store = tmp_path / "agent.db"
-    settings = {"anthropic": upstream.url, "openai": upstream.url, "mode": "fold", "budget": 60_000, "port": 0}
-    done = threading.Event()
-
-    def disturb(gateway: Supervisor) -> None:
+    run = gateway_command(store, upstream.url, running.command(f"Do task alpha in {steps} steps"))
+    with subprocess.Popen(run, **running.surroundings(""), stdout=subprocess.PIPE, text=True) as process:
         for _ in range(kills):
             for _ in range(STEPS_PER_KILL - 2):
                 asked.acquire(timeout=60)
             time.sleep(0.3 * rng.random())
-            if not done.is_set():
-                os.kill(gateway.pid, signal.SIGKILL)
-
-    with Supervisor(str(store), settings, tmp_path / "log") as gateway:
-        thread = threading.Thread(target=disturb, args=(gateway,))
-        thread.start()
-        answer = running.ask(gateway.url, f"Do task alpha in {steps} steps", seconds=60 + 30 * kills)
-        done.set()
-        thread.join()
-        starts = gateway.starts
+            killed |= kill_gateway(process.pid)
+        answer, _ = process.communicate(timeout=60 + 30 * kills)
     assert f"done after {steps} steps" in answer
     assert upstream.refused == []
-    assert starts == kills + 1
-    calls = [f"call_alpha_{n}_of_{steps}" for n in range(steps)]
-    with quire.Library(store) as library:
-        (name,) = library.list(prefix="gateway/")
-        with library.open(name) as context:
-            messages = list(context.messages())
-            assert context.check() == []
-    assert calls_in(messages) == results_in(messages) == calls
+    assert len(killed) == kills
+    (record,) = read_record(store).values()
+    assert record.problems == []
+    assert record.calls == record.results == [f"call_alpha_{n}_of_{steps}" for n in range(steps)]
+
+
+def kill_gateway(parent: int) -> set[int]:
+    """Kill the gateway that `quire gateway run` has started: the child that runs Python. Return its id."""
+    listed = Path("/proc", str(parent), "task").glob("*/children")
+    children = [int(word) for part in listed for word in part.read_text().split()]
+    found = {pid for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(sys.executable.encode())}
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return found
 
 
 class FaultyModel:
@@ -100,61 +93,41 @@ class FaultyModel:
 
 @pytest.mark.slow
 def test_a_session_of_claude_code_goes_through_everything(
-    upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
+    upstream: StrictProvider, client: Callable[..., Client], store: Path, start: Open
 ) -> None:
-    """Kills at any moment, 529 twice, cut and slow streams, a client that leaves, /compact, a fork, sub-agents."""
+    """529 twice, cut and slow streams, a client that leaves, a new gateway, /compact, a fork, sub-agents."""
     sys.stdout.write(f"CHAOS_SEED={SEED}\n")
-    rng = random.Random(SEED)
-    script = upstream.script = FaultyModel(rng, 0.3)
-    running, store, steps = client("claude"), tmp_path / "agent.db", 8
+    script = upstream.script = FaultyModel(random.Random(SEED), 0.3)
+    running, steps = client("claude"), 8
     for task in ("alpha", "beta", "gamma", "delta", "epsilon"):
         running.write_facts(task, steps, words=300)
     for task in ("eta", "theta"):
         running.write_facts(task, 2)
-    settings = {"anthropic": upstream.url, "openai": upstream.url, "mode": "fold", "budget": 40_000, "port": 0}
-    done = threading.Event()
+    gateway = start("observe")
 
-    def disturb(gateway: Supervisor) -> None:
-        while not done.wait(1 + 4 * rng.random()):
-            os.kill(gateway.pid, signal.SIGKILL)
-            with suppress(OSError), urllib.request.urlopen(f"{gateway.url}/quire/health", timeout=60):
-                pass  # it works again: a machine that is busy starts it slowly
+    def work(task: str, *arguments: str) -> None:
+        answer = running.ask(gateway.url, f"Do task {task} in {steps} steps", *arguments, seconds=300)
+        assert f"done after {steps} steps" in answer
 
-    with Supervisor(str(store), settings, tmp_path / "log") as gateway:
-        thread = threading.Thread(target=disturb, args=(gateway,))
-        thread.start()
-
-        def work(task: str, *arguments: str) -> None:
-            answer = running.ask(gateway.url, f"Do task {task} in {steps} steps", *arguments, seconds=300)
-            assert f"done after {steps} steps" in answer
-
-        try:
-            work("alpha")
-            before = script.model.plain.calls
-            running.ask_and_leave(
-                gateway.url,
-                f"Do task beta in {steps} steps",
-                "-c",
-                when=lambda: script.model.plain.calls >= before + steps // 2,
-            )
-            work("gamma", "-c")
-            running.ask(gateway.url, "/compact", "-c", seconds=300)
-            work("delta", "-c")
-            work("epsilon", "-c", "--fork-session")
-            assert "Both are done." in running.ask(gateway.url, "Ask two agents", "-c", seconds=300)
-        finally:
-            done.set()
-            thread.join()
-        starts = gateway.starts
+    work("alpha")
+    before = script.model.plain.calls
+    beta = f"Do task beta in {steps} steps"
+    running.ask_and_leave(gateway.url, beta, "-c", when=lambda: script.model.plain.calls >= before + steps // 2)
+    gateway.stop()
+    gateway = start("observe")
+    work("gamma", "-c")
+    running.ask(gateway.url, "/compact", "-c", seconds=300)
+    work("delta", "-c")
+    work("epsilon", "-c", "--fork-session")
+    assert "Both are done." in running.ask(gateway.url, "Ask two agents", "-c", seconds=300)
+    gateway.stop()
     assert upstream.refused == []
-    assert min(starts - 1, script.overloads, script.cuts) >= 2
+    assert min(script.overloads, script.cuts) >= 2
     seen: set[str] = set()
-    with quire.Library(store) as library:
-        for name in library.list(prefix="gateway/"):
-            with library.open(name) as context:
-                calls = [call for call in calls_in(list(context.messages())) if "_of_" in call]
-                assert context.check() == []
-            assert len(set(calls)) == len(calls), name
-            seen.update(calls)
+    for record in read_record(store).values():
+        calls = [call for call in record.calls if "_of_" in call]
+        assert record.problems == []
+        assert len(set(calls)) == len(calls)
+        seen.update(calls)
     whole = {f"call_{task}_{n}_of_{steps}" for task in ("alpha", "gamma", "delta", "epsilon") for n in range(steps)}
     assert seen >= whole | {f"call_{task}_{n}_of_2" for task in ("eta", "theta") for n in range(2)}

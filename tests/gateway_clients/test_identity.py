@@ -2,89 +2,79 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import quire
-import quire.gateway
-from quire.gateway.gateway_server import RunningGateway
-from tests.gateway_clients.records import answers_in, calls_in, record_of, results_in
+from tests.gateway_clients.conftest import Open
+from tests.gateway_clients.records import find_words, read_record
 from tests.gateway_clients.runs import Client
 from tests.gateway_clients.script import AgentScript, ToolScript
-from tests.strict_provider import Body, Fault, Reply, StrictProvider
-from tests.strict_provider.requests import Request
+from tests.strict_provider import Body, Fault, Reply, Request, StrictProvider
 from tests.strict_provider.tokens import count_request
 
-pytestmark = pytest.mark.node
+pytestmark = pytest.mark.clients
 
 
-@pytest.fixture
-def gateway(upstream: StrictProvider, tmp_path: Path) -> Iterator[RunningGateway]:
-    with quire.gateway.start(
-        tmp_path / "agent.db", anthropic=upstream.url, openai=upstream.url, mode="observe", port=0
-    ) as running:
-        yield running
+def _steps(task: str, count: int) -> list[str]:
+    return [f"call_{task}_{n}_of_{count}" for n in range(count)]
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
-def test_a_resumed_session_continues_and_a_fork_branches_off(
-    name: str, gateway: RunningGateway, client: Callable[..., Client], tmp_path: Path
+def test_a_fork_of_claude_code_branches_off_and_its_own_compaction_loses_nothing(
+    start: Open, client: Callable[..., Client], store: Path
 ) -> None:
-    running = client(name)
-    for task in ("alpha", "beta", "gamma"):
-        running.write_facts(task, 2)
+    """A fork has another session id, and the whole history. A compaction begins an epoch of the same session."""
+    gateway, running = start(), client("claude")
+    facts = [fact for task in ("alpha", "beta", "gamma") for fact in running.write_facts(task, 2)]
     running.ask(gateway.url, "Do task alpha in 2 steps")
-    again = ("-c",) if name == "claude" else ("resume", "--last")
-    running.ask(gateway.url, "Do task beta in 2 steps", *again)
-    if name == "claude":
-        running.ask(gateway.url, "Do task gamma in 1 steps", "-c", "--fork-session")
-    record = record_of(gateway, tmp_path)
-    alpha, beta = (["call_alpha_0_of_2", "call_alpha_1_of_2"], ["call_beta_0_of_2", "call_beta_1_of_2"])
-    lines = sorted(record.values(), key=len)
-    assert calls_in(lines[0]) == results_in(lines[0]) == [*alpha, *beta]
-    assert answers_in(lines[0]) == 6
-    if name == "claude":  # a fork has another session id, and the whole history
-        assert calls_in(lines[1]) == [*alpha, *beta, "call_gamma_0_of_1"]
-    assert len(record) == (2 if name == "claude" else 1)
+    running.ask(gateway.url, "/compact", "-c")
+    running.ask(gateway.url, "Do task beta in 2 steps", "-c")
+    running.ask(gateway.url, "Do task gamma in 2 steps", "-c", "--fork-session")
+    gateway.stop()
+    short, fork = sorted(read_record(store).values(), key=lambda record: record.calls[-1])
+    assert short.calls == short.results == [*_steps("alpha", 2), *_steps("beta", 2)]
+    assert fork.calls[-4:] == [*_steps("beta", 2), *_steps("gamma", 2)]
+    assert find_words(store, facts) == []
+    with quire.Library(store) as library:
+        for name in library.list(prefix="gateway/"):
+            with library.open(name) as context:
+                shown = json.dumps(context.render().anthropic())
+                assert "being continued from a previous conversation" in shown
+                assert (facts[0] in shown, facts[2] in shown) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["claude", "codex"])
 def test_sub_agents_have_records_of_their_own(
-    name: str, gateway: RunningGateway, upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
+    name: str, start: Open, upstream: StrictProvider, client: Callable[..., Client], store: Path
 ) -> None:
     """Both run at the same time. Those of Codex begin with the history of their parent."""
     upstream.script = AgentScript()
-    running = client(name)
+    gateway, running = start(), client(name)
     for task in ("alpha", "beta"):
         running.write_facts(task, 2)
     assert "Both are done." in running.ask(gateway.url, "Ask two agents")
-    record = record_of(gateway, tmp_path)
+    gateway.stop()
     assert upstream.refused == []
-    assert len(record) == 3
-    tasks = [[call for call in calls_in(messages) if "_of_" in call] for messages in record.values()]
-    assert sorted(tasks) == [
-        [],
-        ["call_alpha_0_of_2", "call_alpha_1_of_2"],
-        ["call_beta_0_of_2", "call_beta_1_of_2"],
-    ]
-    for messages in record.values():
-        calls = calls_in(messages)
-        assert len(set(calls)) == len(calls)
-        assert sorted(results_in(messages)) == sorted(calls)
-    parent = next(messages for messages, calls in zip(record.values(), tasks, strict=True) if not calls)
-    assert [call for call in calls_in(parent) if "agent" in call] == ["call_agent_alpha", "call_agent_beta"]
+    records = read_record(store)
+    tasks = [[call for call in record.calls if "_of_" in call] for record in records.values()]
+    assert sorted(tasks) == [[], _steps("alpha", 2), _steps("beta", 2)]
+    for record in records.values():
+        assert len(set(record.calls)) == len(record.calls)
+        assert sorted(record.results) == sorted(record.calls)
+    parent = next(record for record, calls in zip(records.values(), tasks, strict=True) if not calls)
+    assert [call for call in parent.calls if "agent" in call] == ["call_agent_alpha", "call_agent_beta"]
     if name == "claude":  # a sub-agent has the id of its session and an id of its own
-        assert len({key.partition(".")[0] for key in record}) == 1
+        assert len({key.partition(".")[0] for key in records}) == 1
 
 
 def test_the_own_compaction_of_codex_begins_an_epoch_and_loses_nothing(
-    gateway: RunningGateway, upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
+    start: Open, upstream: StrictProvider, client: Callable[..., Client], store: Path
 ) -> None:
     """The API writes the summary: one item that nothing else can read."""
     script = upstream.script = ToolScript()
-    running = client("codex")
+    gateway, running = start(), client("codex")
     facts = [*running.write_facts("alpha", 4, words=600), *running.write_facts("beta", 1)]
     limit = ("-c", f"model_auto_compact_token_limit={_first_tokens(running, upstream) + 7_500}")
     running.ask(gateway.url, "Do task alpha in 4 steps", *limit)
@@ -92,18 +82,14 @@ def test_the_own_compaction_of_codex_begins_an_epoch_and_loses_nothing(
     running.ask(gateway.url, "Do task beta in 1 steps", "resume", "--last")
     gateway.stop()
     assert upstream.refused == []
-    with quire.Library(tmp_path / "agent.db") as library:
-        (name,) = library.list(prefix="gateway/")
-        with library.open(name) as context:
-            messages = list(context.messages())
-            shown = json.dumps(context.render().responses())
-            assert '"compaction"' in shown
-            assert "compaction_trigger" not in shown
-            assert [fact in shown for fact in facts] == [False, False, False, False, True]
-            assert all(context.find(fact) for fact in facts)
-    assert (
-        calls_in(messages) == results_in(messages) == [*(f"call_alpha_{n}_of_4" for n in range(4)), "call_beta_0_of_1"]
-    )
+    (record,) = read_record(store).values()
+    assert record.calls == record.results == [*_steps("alpha", 4), *_steps("beta", 1)]
+    assert find_words(store, facts) == []
+    with quire.Library(store) as library, library.open(*library.list(prefix="gateway/")) as context:
+        shown = json.dumps(context.render().responses())
+    assert '"compaction"' in shown
+    assert "compaction_trigger" not in shown
+    assert [fact in shown for fact in facts] == [False, False, False, False, True]
 
 
 def _first_tokens(running: Client, upstream: StrictProvider) -> int:
@@ -114,76 +100,33 @@ def _first_tokens(running: Client, upstream: StrictProvider) -> int:
     return tokens
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
-def test_a_client_that_goes_away_in_a_stream_goes_on_later(
-    name: str, gateway: RunningGateway, upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
+def test_claude_code_leaves_in_a_stream_and_goes_on_through_faults(
+    start: Open, upstream: StrictProvider, client: Callable[..., Client], store: Path
 ) -> None:
-    plain = ToolScript()
-    asked: list[Reply] = []
+    """It repeats a request after 529 and after a cut stream; everything is recorded once."""
+    plain, asked, later = ToolScript(), list[float](), iter(range(1_000))
 
-    def script(body: Body) -> Reply:
+    def script(body: Body) -> Reply | Fault:
         reply = plain(body)
         if reply.calls and reply.calls[0].id == "call_alpha_2_of_4" and not asked:
-            asked.append(reply)
+            asked.append(time.monotonic())
             return reply._replace(pause=0.5)
-        return reply
+        here = next(later) if "task beta" in json.dumps(body) else 0
+        return Fault(529) if here in (1, 2) else reply._replace(cut=5) if here in (4, 5) else reply
 
     upstream.script = script
-    running = client(name)
+    gateway, running = start(), client("claude")
     running.write_facts("alpha", 4)
     running.write_facts("beta", 2)
-    start: list[float] = []
-
-    def is_streaming() -> bool:
-        start.extend([time.monotonic()] if asked and not start else [])
-        return bool(start) and time.monotonic() > start[0] + 1.2
-
-    running.ask_and_leave(gateway.url, "Do task alpha in 4 steps", when=is_streaming)
+    running.ask_and_leave(
+        gateway.url, "Do task alpha in 4 steps", when=lambda: bool(asked) and time.monotonic() > asked[0] + 1.2
+    )
     end = time.monotonic() + 20
     while not upstream.gone and time.monotonic() < end:
         time.sleep(0.05)
     assert upstream.gone == 1  # the gateway closed its connection
-    again = ("-c",) if name == "claude" else ("resume", "--last")
-    assert "done after 2 steps" in running.ask(gateway.url, "Do task beta in 2 steps", *again)
-    (messages,) = record_of(gateway, tmp_path).values()
-    calls = ["call_alpha_0_of_4", "call_alpha_1_of_4", "call_beta_0_of_2", "call_beta_1_of_2"]
-    assert calls_in(messages) == results_in(messages) == calls
-
-
-def test_the_own_compaction_of_claude_code_begins_an_epoch_and_loses_nothing(
-    gateway: RunningGateway, client: Callable[..., Client], tmp_path: Path
-) -> None:
-    running = client("claude")
-    facts = [*running.write_facts("alpha", 2), *running.write_facts("beta", 1)]
-    running.ask(gateway.url, "Do task alpha in 2 steps")
-    running.ask(gateway.url, "/compact", "-c")
-    running.ask(gateway.url, "Do task beta in 1 steps", "-c")
+    assert "done after 2 steps" in running.ask(gateway.url, "Do task beta in 2 steps", "-c")
     gateway.stop()
-    with quire.Library(tmp_path / "agent.db") as library:
-        (name,) = library.list(prefix="gateway/")
-        with library.open(name) as context:
-            shown = json.dumps(context.render().anthropic())
-            assert "being continued from a previous conversation" in shown
-            assert facts[0] not in shown
-            assert facts[2] in shown
-            for fact in facts:
-                assert context.find(fact), fact
-
-
-def test_retries_after_529_and_cut_streams_record_everything_once(
-    gateway: RunningGateway, upstream: StrictProvider, client: Callable[..., Client], tmp_path: Path
-) -> None:
-    plain, number = ToolScript(), iter(range(1_000))
-
-    def script(body: Body) -> Reply | Fault:
-        here = next(number)
-        reply = plain(body)
-        return Fault(529) if here in (1, 2) else reply._replace(cut=5) if here in (4, 5) else reply
-
-    upstream.script = script
-    running = client("claude")
-    running.write_facts("alpha", 4)
-    running.ask(gateway.url, "Do task alpha in 4 steps")
-    (messages,) = record_of(gateway, tmp_path).values()
-    assert calls_in(messages) == results_in(messages) == [f"call_alpha_{n}_of_4" for n in range(4)]
-    assert answers_in(messages) == 5
+    (record,) = read_record(store).values()
+    assert record.calls == record.results == [*_steps("alpha", 4)[:2], *_steps("beta", 2)]
+    assert record.problems == []

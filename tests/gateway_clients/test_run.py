@@ -1,95 +1,55 @@
 """`quire gateway run`: a client with a gateway in a process of its own, which survives kill -9."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
-from threading import Event
-from typing import Any
 
 import pytest
 
 from quire.cli import main
-from quire.errors import StorageFailure
-from quire.gateway.supervisor import Supervisor
+from tests.gateway_clients.records import read_record
+from tests.gateway_clients.runs import gateway_command
 from tests.strict_provider import Reply, StrictProvider
 
+pytestmark = pytest.mark.clients
 CLIENT = """
-import json, os, sys, urllib.request
-body = {"model": "claude-fable-5-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
+import json, os, pathlib, signal, sys, urllib.request
 url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
 headers = {"content-type": "application/json", "x-quire-session": "mine"}
-answer = urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)).read()
-print(json.loads(answer)["content"][0]["text"], *sys.argv[1:])
+messages = []
+for text in ("Hello", "And now?"):
+    messages.append({"role": "user", "content": text})
+    body = {"model": "claude-fable-5-1", "max_tokens": 9, "messages": messages, "tools": []}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as answer:
+        messages.append({"role": "assistant", "content": json.loads(answer.read())["content"]})
+    parts = pathlib.Path("/proc", str(os.getppid()), "task").glob("*/children")
+    for child in {int(word) for part in parts for word in part.read_text().split()} - {os.getpid()}:
+        os.kill(child, signal.SIGKILL)  # the gateway
+print(messages[-1]["content"][0]["text"], *sys.argv[1:])
 sys.exit(7)
 """
 
 
-def test_a_client_gets_the_address_and_its_exit_code_is_returned(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_client_keeps_its_gateway_after_kill_9_and_its_exit_code_is_returned(tmp_path: Path) -> None:
+    store, words = tmp_path / "agent.db", [sys.executable, "-c", CLIENT, "--json", "and more"]
     with StrictProvider(script=lambda _: Reply("Good morning")) as upstream:
-        code = main(
-            [
-                *(
-                    "gateway",
-                    "run",
-                    str(tmp_path / "agent.db"),
-                    "--anthropic",
-                    upstream.url,
-                    "--env",
-                    "ANTHROPIC_BASE_URL",
-                ),
-                *("--", sys.executable, "-c", CLIENT, "--json", "and more"),
-            ]
-        )
-    assert (code, capfd.readouterr().out) == (7, "Good morning --json and more\n")
-    assert [body["messages"][0]["content"] for body in upstream.requests] == ["Hello"]
+        run = gateway_command(store, upstream.url, words, "--env", "ANTHROPIC_BASE_URL")
+        done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (7, "Good morning --json and more\n"), done.stderr
+    assert [len(body["messages"]) for body in upstream.requests] == [1, 3]
+    (record,) = read_record(store).values()
+    assert [message.text for message in record.messages][:3] == ["Hello", "Good morning", "And now?"]
 
 
-def test_a_gateway_that_is_killed_is_started_again_at_the_same_address(tmp_path: Path) -> None:
-    settings = {"anthropic": "http://127.0.0.1:9", "port": 0}
-    with Supervisor(str(tmp_path / "agent.db"), settings, tmp_path / "log") as gateway:
-        first = gateway.pid
-        for _ in range(2):
-            os.kill(gateway.pid, signal.SIGKILL)
-            time.sleep(0.05)
-            with urllib.request.urlopen(f"{gateway.url}/quire/health", timeout=60) as response:  # it is not refused
-                assert response.status == 200
-        assert (gateway.starts, gateway.pid != first) == (3, True)
-    with pytest.raises(ProcessLookupError):
-        os.kill(gateway.pid, 0)
-
-
-def test_a_gateway_that_is_started_again_while_it_is_stopped_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = 'import sys; print(\'{"url": "", "port": 1}\', flush=True); sys.stdin.read()'
-    begins, popen = Event(), subprocess.Popen
-    made: list[subprocess.Popen[bytes]] = []
-
-    def start(_: Any, **options: Any) -> "subprocess.Popen[bytes]":
-        if made:
-            begins.set()
-            assert gateway._stopping.wait(30)
-            time.sleep(0.2)  # now stop() has found the old process
-        made.append(popen([sys.executable, "-c", script], **options))
-        return made[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", start)
-    gateway = Supervisor("memory:", {"port": 0}, tmp_path / "log")
-    os.kill(gateway.pid, signal.SIGKILL)
-    assert begins.wait(30)
-    gateway.stop()
-    codes = [process.poll() for process in made]
-    for process in made:
-        process.kill()
-    assert codes == [-signal.SIGKILL, 0]
-
-
-def test_a_gateway_that_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailure, match="gopher"):
-        Supervisor(str(tmp_path / "agent.db"), {"anthropic": "gopher:x", "port": 0}, tmp_path / "log")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--anthropic", "gopher:x", "--", "claude"],
+        ["--", "no-such-agent"],
+        ["--mcp", "--env", "BASE_URL", "--", "no-such-agent"],
+        ["--mcp", "--", "aider"],
+    ],
+)
+def test_what_cannot_be_started_is_refused(words: list[str], tmp_path: Path) -> None:
+    assert main(["gateway", "run", str(tmp_path / "agent.db"), *words]) != 0

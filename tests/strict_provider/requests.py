@@ -72,7 +72,7 @@ class State:
 
     `limit` is the context window in tokens. `prefill` allows an assistant message at the end. `bind_reasoning` also
     binds the reasoning items of Responses to their prefix; OpenAI does not document such a rule. `clock` is the time
-    of the prefix cache in seconds.
+    of the prefix cache in seconds. What a rule in `tolerated` finds is not refused but added to `found`.
     """
 
     limit: int = 200_000
@@ -80,6 +80,8 @@ class State:
     bind_reasoning: bool = False
     clock: Callable[[], float] = time.monotonic
     secret: bytes = b"strict provider"
+    tolerated: frozenset[str] = frozenset()
+    found: list[Problem] = field(default_factory=list)
     cache: PrefixCache = field(init=False)
     signed: int = 0
     prefixes: dict[str, list[str]] = field(default_factory=dict)

@@ -36,5 +36,8 @@ def check_request(
     for rule in RULES[api]:
         problem = rule.check(request, state)
         if problem is not None:
-            return problem._replace(rule=rule.name, source=rule.source)
+            problem = problem._replace(rule=rule.name, source=rule.source)
+            if rule.name not in state.tolerated:
+                return problem
+            state.found.append(problem)
     return None
