@@ -9,20 +9,118 @@ import json
 import os
 import pickle
 import sys
+import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import quire
 from proof.mortal import killed
+from tests.strict_provider import Body, Call, Reply, State, StrictProvider
 
 Tell = Callable[[str, Sequence[object]], None]
 """Reports a question, and the errors in the list that the model got."""
 
 LONGEST_LIFE = 0.12
 BUDGET = 900
+SDK_BUDGET = 4_000
+
+
+def openai(folder: Path, tell: Tell) -> None:
+    """Turns with chat completions, each with a call of quire's tools and one of the test's."""
+    from openai import OpenAI
+
+    from quire.adapters.openai import complete
+
+    endpoint = StrictProvider(State(limit=SDK_BUDGET))
+
+    def script(body: Body) -> Reply:
+        number = time.monotonic_ns()
+        if body["messages"][-1]["role"] == "tool":
+            return Reply("some words " * 30)
+        return Reply("", (Call(f"a{number}", "find", {"query": "question"}), Call(f"b{number}", "add", {"a": 1})))
+
+    endpoint.script = script
+    ctx = quire.open(folder / "a.db", "book", budget=SDK_BUDGET)
+    client = OpenAI(base_url=f"{endpoint.url}/v1", api_key="none", max_retries=0)
+    go_on(ctx, tell, lambda: complete(client, ctx, model="m", functions={"add": lambda a: a + 1}))
+
+
+def anthropic(folder: Path, tell: Tell) -> None:
+    """Turns with Anthropic's messages, each with a note in a memory file."""
+    from anthropic import Anthropic
+
+    from quire.adapters.anthropic import QuireMemoryTool, complete
+
+    endpoint = StrictProvider(State(limit=SDK_BUDGET))
+    ctx = quire.open(folder / "a.db", "book", budget=SDK_BUDGET)
+    memory = QuireMemoryTool(ctx)
+
+    def script(body: Body) -> Reply:
+        if "tool_result" in str(body["messages"][-1]):
+            return Reply("some words " * 30)
+        asked = [message.text for message in ctx.messages() if message.role == "user"][-1]
+        create = {"command": "create", "path": f"/memories/轮次/{asked}.md", "file_text": asked}
+        return Reply("", (Call(f"c{time.monotonic_ns()}", "memory", create),))
+
+    def remembered(asked: str, wrong: Sequence[object]) -> None:
+        names = {page.name for page in ctx.pages.list_pages("mem")}
+        tell(asked, wrong if f"{asked}.md" in names else ["a memory file is lost"])
+
+    endpoint.script = script
+    client = Anthropic(base_url=endpoint.url, api_key="none", max_retries=0)
+    go_on(ctx, remembered, lambda: complete(client, ctx, model="m", max_tokens=9, tools=[memory]))
+
+
+def go_on(ctx: quire.Context, tell: Tell, ask: Callable[[], object]) -> None:
+    """Finish the interrupted turn first, then run one turn after the other."""
+    last = ctx.conversation.newest(1)
+    if (last and last[0].role != "assistant") or ctx.pending_calls():
+        ask()
+    n = 0
+    while True:
+        n += 1
+        asked = f"question {os.getpid()} {n}"
+        ctx.user(asked)
+        ask()
+        tell(asked, [])
+
+
+def agents(folder: Path, tell: Tell) -> None:
+    """Turns of the Agents SDK with a session."""
+    from agents import Agent, Runner
+    from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
+
+    from quire.adapters.openai_agents import QuireSession
+
+    session = QuireSession("book", folder / "a.db", budget=SDK_BUDGET)
+    model = ScriptedModel()
+
+    def answer(call: ModelCall) -> list[Any]:
+        items = cast(list[Body], call.input)
+        if wrong := quire.check_legal(items, "responses"):
+            tell("", wrong)
+        number = time.monotonic_ns()
+        if items[-1].get("type") != "function_call_output":
+            return [function_call("find", {"query": "会员号"}, call_id=f"c{number}")]
+        return [assistant_message("some words " * 30, item_id=f"m{number}")]
+
+    async def work() -> None:
+        agent = Agent(name="a", model=model, tools=session.tools("find"))
+        config = session.run_config(tracing_disabled=True)
+        n = 0
+        while True:
+            n += 1
+            asked = f"question {os.getpid()} {n}"
+            model.extend([ModelStep.respond(answer)] * 2)
+            await Runner.run(agent, asked, session=session, run_config=config)
+            tell(asked, [])
+
+    asyncio.run(work())
 
 
 def langchain(folder: Path, tell: Tell) -> None:
@@ -130,12 +228,16 @@ def pydantic_ai(folder: Path, tell: Tell) -> None:
     asyncio.run(talk())
 
 
-KINDS: dict[str, Callable[[Path, Tell], None]] = {
-    "langchain": langchain,
-    "history": history,
-    "store": store,
-    "pydantic_ai": pydantic_ai,
+KINDS: dict[str, tuple[Callable[[Path, Tell], None], str]] = {
+    "openai": (openai, "openai"),
+    "anthropic": (anthropic, "anthropic"),
+    "agents": (agents, "agents.testing"),
+    "langchain": (langchain, "tests.adapters.langchain_models"),
+    "history": (history, "tests.adapters.langchain_models"),
+    "store": (store, "quire.adapters.langgraph"),
+    "pydantic_ai": (pydantic_ai, "tests.adapters.test_pydantic_ai"),
 }
+"""What each child does, and what every child would import."""
 
 
 def lived(kind: str, folder: Path, random: Random) -> list[str]:
@@ -147,7 +249,7 @@ def lived(kind: str, folder: Path, random: Random) -> list[str]:
                 raise AssertionError(f"The model was sent what no model takes: {wrong}")
             say(asked)
 
-        KINDS[kind](folder, tell)
+        KINDS[kind][0](folder, tell)
 
     return killed(work, random.uniform(0, LONGEST_LIFE), 60)
 
@@ -162,32 +264,26 @@ def compare(folder: Path, told: set[str]) -> None:
             leaves = (page.index for page in ctx.pages.list_pages("store") if page.meta.get("key"))
             stored |= {json.loads(ctx.pages.detail(index))["text"] for index in leaves}
         assert told <= stored, f"lost: {sorted(told - stored)}"
+        asked = Counter(message.text for message in ctx.messages() if message.role == "user")
+        assert asked.total() == len(asked), "a message is there twice"
         if ctx.messages():
             assert quire.check_legal(ctx.render(preview=True).openai(), "openai") == []
 
 
-def main(kinds: str, folder: str, kills: str, seed: str) -> None:
-    random, told = Random(int(seed)), dict[str, int]()
-    for kind in kinds.split(","):
-        place, heard = Path(folder) / kind, set[str]()
-        place.mkdir()
-        for _ in range(int(kills)):
-            heard |= set(lived(kind, place, random))
-            compare(place, heard)
-        told[kind] = len(heard)
-    sys.stdout.write(json.dumps(told))
-
-
-def warm_up(module: str) -> None:
-    """Import once what every child would import."""
-    __import__(module)
-    with quire.open(quire.MemoryStorage()) as ctx:
+def main(kind: str, folder: str, kills: str, seed: str) -> None:
+    """Kill a child and check the store, again and again. Print how many questions were reported."""
+    with quire.open(quire.MemoryStorage()) as ctx:  # import once what every child would import
         ctx.user("a word")
         ctx.render().openai()
         ctx.find("word")
+    import_module(KINDS[kind][1])
+    random, heard = Random(int(seed)), set[str]()
+    for _ in range(int(kills)):
+        heard |= set(lived(kind, Path(folder), random))
+        compare(Path(folder), heard)
+    sys.stdout.write(json.dumps(len(heard)))
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    warm_up("tests.adapters.test_pydantic_ai" if sys.argv[1] == "pydantic_ai" else "tests.adapters.langchain_models")
     main(*sys.argv[1:])

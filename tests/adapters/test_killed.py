@@ -1,6 +1,7 @@
-"""A killed process that continues in the middle of a turn loses nothing, in each framework."""
+"""A process that dies in the middle of a turn loses nothing, and the next one continues the same conversation."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,24 +10,18 @@ from random import SystemRandom
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("langchain,history,store", "pydantic_ai")
+FRAMEWORKS = ("agents", "langchain", "history", "store", "pydantic_ai")
 
 
-def killed(kinds: str, folder: Path, kills: int, seed: int) -> None:
-    program = [sys.executable, "-m", "tests.adapters.killing", kinds, str(folder), str(kills), str(seed)]
+@pytest.mark.parametrize(
+    "kind", ["openai", "anthropic", *(pytest.param(kind, marks=pytest.mark.clients) for kind in FRAMEWORKS)]
+)
+def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    kills = 40 if request.config.getoption("--long") else 2
+    seed = os.environ.get("QUIRE_SEED") or str(SystemRandom().getrandbits(32))
+    program = [sys.executable, "-m", "tests.adapters.killing", kind, str(tmp_path), str(kills), seed]
     run = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert run.returncode == 0, f"seed {seed}:\n{run.stderr}"
-    told = json.loads(run.stdout)
-    assert list(told) == kinds.split(",")
-    assert min(told.values()) >= kills
-
-
-@pytest.mark.parametrize("kinds", KINDS)
-def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(kinds: str, tmp_path: Path) -> None:
-    killed(kinds, tmp_path, 2, 7)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kinds", KINDS)
-def test_an_agent_that_is_killed_again_and_again_loses_nothing(kinds: str, tmp_path: Path) -> None:
-    killed(kinds, tmp_path, 40, SystemRandom().getrandbits(32))
+    assert run.returncode == 0, f"QUIRE_SEED={seed}\n{run.stderr}"
+    assert json.loads(run.stdout) >= kills
