@@ -34,8 +34,9 @@ class FailingStorage(quire.MemoryStorage):
         return super().commit(*given, **named)
 
 
-@pytest.mark.parametrize("mode", ["observe", "fold"])
-@pytest.mark.parametrize("error", [Busy("locked"), RuntimeError("a bug"), RecursionError()])
+@pytest.mark.parametrize(
+    ("mode", "error"), [("fold", Busy("locked")), ("fold", RecursionError()), ("observe", RuntimeError("a bug"))]
+)
 def test_an_error_of_the_store_sends_the_original(
     start: Start, provider: StrictProvider, mode: str, error: Exception
 ) -> None:

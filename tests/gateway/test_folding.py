@@ -11,8 +11,7 @@ import quire
 from tests.gateway.conftest import Recorded, Start
 from tests.gateway.raw_upstream import RawUpstream, answer_with, send
 from tests.gateway.scripted_client import PATHS, Api, Client
-from tests.strict_provider import Body, Call, Reply, Request, StrictProvider
-from tests.strict_provider.tokens import count_request
+from tests.strict_provider import Body, Call, Reply, StrictProvider
 
 APIS: list[Api] = ["anthropic", "chat", "responses"]
 BUDGET = 4_000
@@ -59,7 +58,7 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral"}}]}
 
 
-def folded_client(start: Start, provider: StrictProvider, rounds: int = 30, **settings: Any) -> Worker:
+def folded_client(start: Start, provider: StrictProvider, rounds: int = 20, **settings: Any) -> Worker:
     """Return a client after a run that was folded."""
     provider.script = steps(4)
     provider.state.limit = BUDGET + 500
@@ -79,65 +78,49 @@ def header(client: Client, name: str = "x-quire") -> str | None:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_long_run_fits_is_legal_keeps_its_rules_and_its_prefix(
+def test_a_long_run_changes_only_the_messages_fits_is_legal_and_keeps_its_prefix(
     start: Start, provider: StrictProvider, store: str, recorded: Recorded, api: Api
 ) -> None:
+    """What a client says about its project stays; the rest of the first message, too."""
     provider.script = steps(4)
     provider.state.limit = BUDGET
-    client = Worker(start(mode="fold", budget=BUDGET).url, api, ONE)
-    client.fields = {"stream_options": {"include_usage": True}} if api == "chat" else {}
     kind = "input_text" if api == "responses" else "text"
-    first = {"role": "user", "content": [{"type": kind, "text": RULES}, {"type": kind, "text": "Start."}]}
-    client.items.append(first)
-    cached = billed = 0
-    for step in range(1, 41):
-        reply = client.take(client.request())
-        read, tokens = _usage(api, reply)
-        cached, billed = cached + read, billed + tokens
-        client.items += client.results(reply) or [{"role": "user", "content": f"Go on after step {step}."}]
+    first = {"role": "user", "content": [{"type": kind, "text": RULES}, {"type": kind, "text": "Beginne. 开始。"}]}
+    cached = billed = folded = 0
+    with RawUpstream(answer_with(provider)) as upstream:
+        url = start(mode="fold", budget=BUDGET, anthropic=upstream.url, openai=upstream.url).url
+        client = Worker(url, api, ONE, metadata={"user_id": "u"})
+        client.fields |= {"stream_options": {"include_usage": True}} if api == "chat" else {}
+        client.items.append(first)
+        for step in range(1, 31):
+            body = json.dumps(client.body(), ensure_ascii=step % 2 == 0, indent=1).encode()
+            got = send(url, "POST", PATHS[api], client.headers, body)
+            if (arrived := upstream.requests[-1].body) != body:
+                folded += 1
+                _check_bytes(body, arrived, "input" if api == "responses" else "messages")
+            reply = client.take(got)
+            read, tokens = _usage(api, reply)
+            cached, billed = cached + read, billed + tokens
+            client.items += client.results(reply) or [{"role": "user", "content": f"Go on after step {step}."}]
+        recorded()
     assert provider.refused == []
-    assert count_request(Request(api, client.body())) > 2 * BUDGET
+    assert folded > 8
     assert cached / billed > 0.6
-    last = provider.requests[-1].get("messages") or provider.requests[-1]["input"]
-    assert first in last  # what a client says about its project stays
-    recorded()
+    assert first in (provider.requests[-1].get("messages") or provider.requests[-1]["input"])
     with quire.Library(store) as library, library.open(*library.list(prefix="gateway/")) as ctx:
         assert ctx.check() == []
-        for step in (1, 7, 30, 38):
+        for step in (1, 7, 18, 26):
             assert f"V{step:04}X" in ctx.pages.detail(ctx.find(f"fact-{step:04}")[0].index)
 
 
 def _usage(api: Api, reply: dict[str, Any]) -> tuple[int, int]:
+    """Return the tokens that were read from the cache, and all tokens of the request."""
     usage = reply["usage"]
     if api == "anthropic":
         read = usage["cache_read_input_tokens"]
         return read, usage["input_tokens"] + usage["cache_creation_input_tokens"] + read
-    if api == "chat":
-        return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
-    return usage["input_tokens_details"]["cached_tokens"], usage["input_tokens"]
-
-
-@pytest.mark.parametrize("api", APIS)
-def test_only_the_messages_change_and_kept_ones_keep_their_bytes(
-    start: Start, provider: StrictProvider, api: Api
-) -> None:
-    provider.script = steps(5)
-    with RawUpstream(answer_with(provider)) as upstream:
-        url = start(mode="fold", budget=BUDGET, anthropic=upstream.url, openai=upstream.url).url
-        client = Worker(url, api, ONE, metadata={"user_id": "u"})
-        client.items.append({"role": "user", "content": "Beginne. 开始。"})
-        folded = 0
-        for step in range(24):
-            body = json.dumps(client.body(), ensure_ascii=step % 2 == 0, indent=1).encode()
-            got = send(url, "POST", PATHS[api], client.headers, body)
-            arrived = upstream.requests[-1].body
-            if arrived != body:
-                folded += 1
-                _check_bytes(body, arrived, "input" if api == "responses" else "messages")
-            reply = client.take(got)
-            client.items += client.results(reply) or [{"role": "user", "content": f"Go on after {step}."}]
-    assert folded > 5
-    assert provider.refused == []
+    details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
+    return details["cached_tokens"], usage.get("prompt_tokens") or usage["input_tokens"]
 
 
 def _check_bytes(body: bytes, arrived: bytes, field: str) -> None:
@@ -171,15 +154,6 @@ def _without_thinking(item: Any) -> Any:
     if isinstance(kept.get("content"), list):
         kept["content"] = [block for block in kept["content"] if block.get("type") != "thinking"]
     return kept
-
-
-def test_a_long_description_is_folded_like_the_rest(start: Start, provider: StrictProvider) -> None:
-    provider.script = steps(3)
-    client = Worker(start(mode="fold", budget=BUDGET).url, "anthropic", ONE)
-    client.items.append({"role": "user", "content": f"{RULES} {FILLER * 8}"})
-    client.work(16)
-    assert client.items[0] not in provider.requests[-1]["messages"]
-    assert provider.refused == []
 
 
 def test_a_restarted_gateway_and_count_tokens_get_the_same_view(start: Start, provider: StrictProvider) -> None:
@@ -216,34 +190,25 @@ def test_a_compaction_call_of_a_folded_session_fits_and_is_not_recorded(
 
 
 def test_a_branch_of_a_folded_session_fits(start: Start, provider: StrictProvider, recorded: Recorded) -> None:
-    client = folded_client(start, provider, 48)
+    client = folded_client(start, provider, 36)
     turn = [n for n, item in enumerate(client.items) if item["role"] == "user" and isinstance(item["content"], str)]
-    client.items = [*client.items[: turn[-6]], {"role": "user", "content": "Another way."}]
+    client.items = [*client.items[: turn[-5]], {"role": "user", "content": "Another way."}]
     assert client.request().status == 200
     assert is_folded(provider.requests[-1], client)
     assert provider.refused == []
     assert len(recorded()) == 2
 
 
-def test_what_another_process_opens_or_undoes_is_sent(
+def test_a_page_that_another_process_opens_is_sent(
     start: Start, provider: StrictProvider, recorded: Recorded, store: str
 ) -> None:
     client = folded_client(start, provider)
     (name,) = recorded()
-    with quire.Library(store) as library:
-        ctx = library.open(f"gateway/{name}")
+    with quire.Library(store) as library, library.open(f"gateway/{name}") as ctx:
         ctx.agent.expand_details(ctx.find("fact-0002")[0].index)
     client.url = start(mode="fold", budget=BUDGET).url
     client.work(1)
     assert "V0002X" in json.dumps(provider.requests[-1]["messages"])
-    recorded()
-    before = len(provider.requests[-1]["messages"])
-    with quire.Library(store) as library:
-        ctx = library.open(f"gateway/{name}")
-        ctx.undo(next(iter(ctx.history(operation="fold", reverse=True))))
-    client.url = start(mode="fold", budget=BUDGET).url
-    client.work(2)
-    assert len(provider.requests[-2]["messages"]) != before
     assert provider.refused == []
 
 
@@ -254,7 +219,7 @@ def test_a_model_writes_the_summaries_of_later_folds(start: Start, provider: Str
         texts.append(text)
         return "The model read these files with care."
 
-    folded_client(start, provider, 48, summariser=summarise)
+    folded_client(start, provider, 34, summariser=summarise)
     assert texts
     assert "with care" in json.dumps(provider.requests[-1]["messages"])
     assert provider.refused == []

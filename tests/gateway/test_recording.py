@@ -1,15 +1,12 @@
 """What a gateway records: every conversation once, whatever clients repeat, rewrite, branch off or start anew."""
 
-import json
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
 import quire
 from tests.gateway.conftest import Recorded, Start
-from tests.gateway.raw_upstream import RawResponse, RawUpstream
 from tests.gateway.scripted_client import Api, Client
 from tests.strict_provider import Body, Call, Fault, Reply, StrictProvider
 
@@ -228,49 +225,3 @@ def test_what_continues_a_stored_response_is_passed_on_and_not_recorded(
     client.request([{"role": "user", "content": "Hi"}])
     assert provider.requests[-1].items() >= fields.items()
     assert recorded() == {}
-
-
-CUSTOM = {"id": "call_1", "type": "custom", "custom": {"name": "apply_patch", "input": "*** Begin"}}
-FUNCTION = {"id": "call_2", "type": "function", "function": {"name": "read", "arguments": '{"a": 1}'}}
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize(
-    ("message", "text"),
-    [
-        ({"tool_calls": [FUNCTION, CUSTOM]}, "a:<read><apply_patch>"),
-        ({"function_call": {"name": "read", "arguments": '{"a": 1}'}}, "a:<read>"),
-        ({"content": "I read it.", "tool_calls": [FUNCTION]}, "a:I read it.<read>"),
-    ],
-)
-def test_all_forms_of_a_stream_are_recorded_like_a_plain_body(
-    start: Start, recorded: Recorded, message: dict[str, Any], text: str, end: str
-) -> None:
-    whole = {"role": "assistant", "content": None, **message}
-    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in ({"role": "assistant"}, *_deltas(message))]
-    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    stream = "".join(f"data: {json.dumps(event)}{end}{end}" for event in events).encode()
-    plain = json.dumps({"choices": [{"index": 0, "message": whole, "finish_reason": "stop"}]}).encode()
-    kinds = {b"s": RawResponse(200, [("content-type", "text/event-stream")], [stream])}
-    kinds[b"p"] = RawResponse(200, [("content-type", "application/json")], [plain])
-    with RawUpstream(lambda request: kinds[b"s" if b'"stream": true' in request.body else b"p"]) as upstream:
-        url = start(openai=upstream.url).url
-        for name in ("streamed", "plain"):
-            client = Client(url, "chat", {"x-quire-session": name}, stream=name == "streamed")
-            client.request([{"role": "user", "content": "Do it."}])
-        assert list(recorded().values()) == [["u:Do it.", text]] * 2
-
-
-def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a message, each text in two halves."""
-    for field, value in message.items():
-        if isinstance(value, str):
-            yield from ({field: value[:3]}, {field: value[3:]})
-        elif isinstance(value, dict):
-            yield from ({field: {**value, "arguments": ""}}, {field: {"arguments": value["arguments"]}})
-        else:
-            for call, index in zip(value, count()):
-                kind = call["type"]
-                name, (last, text) = call[kind]["name"], list(call[kind].items())[-1]
-                yield {field: [{"index": index, "id": call["id"], "type": kind, kind: {"name": name, last: text[:2]}}]}
-                yield {field: [{"index": index, kind: {last: text[2:]}}]}
