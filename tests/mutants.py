@@ -98,7 +98,8 @@ def record_lines(folder: Path) -> None:
     options = ["-n2", "-vv", "--durations=0", "-ppytest_cov", "--cov=quire", "--cov-context=test", "--cov-report="]
     environment = os.environ | {"COVERAGE_FILE": str(folder / "lines")}
     with (folder / "seconds").open("w") as output:
-        subprocess.run([*PYTEST, *options, *files], cwd=ROOT.parent, env=environment, stdout=output, check=False)
+        done = subprocess.run([*PYTEST, *options, *files], cwd=ROOT.parent, env=environment, stdout=output, check=False)
+    assert done.returncode == 0, f"the tests do not pass: {output.name}"
 
 
 def read_lines(folder: Path) -> dict[tuple[str, int], list[str]]:
