@@ -1,27 +1,10 @@
-"""Apps for the tests."""
+"""An app for the tests, contexts with it, and their windows in views."""
 
 from typing import Any
 
-from quire import App, Close, Refresh, action
+import quire
+from quire import App, Close, Context, Refresh, action
 from quire.windows.apps import Todo
-
-
-class Aufgaben(Todo):
-    """The todo list of the design document, in its words."""
-
-    name = "todo"
-    description = "待办事项管理应用"
-    closing = "关闭"
-
-    @action("添加条目")
-    def add(self, text: str) -> str:
-        return super().add(text)
-
-    @action("删除条目")
-    def delete(self, index: int) -> str:
-        return super().delete(index)
-
-    done = None  # type: ignore[assignment]
 
 
 class Counter(App):
@@ -65,3 +48,20 @@ class Counter(App):
 
     def restore(self, saved: Any) -> None:
         self.number, self.padding = saved["number"], saved["padding"]
+
+
+def opened(where: Any = "memory:", budget: int | None = 8_000, **options: Any) -> Context:
+    ctx = quire.open(where, budget=budget, key="kestrel", **options)
+    ctx.windows.register(Counter)
+    ctx.windows.register(Todo)
+    return ctx
+
+
+def frames(ctx: Context, **options: Any) -> list[str]:
+    """Return the windows of a view."""
+    return [message.text for message in ctx.render(**options).messages if message.text.startswith("<Window ")]
+
+
+def numbers(ctx: Context, **options: Any) -> list[str]:
+    """Return the numbers of the counters in a view."""
+    return [text.partition("#")[2].partition("#")[0] for text in frames(ctx, **options)]

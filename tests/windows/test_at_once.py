@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-import quire
 from quire import App, Close, Context, InvalidOperation, InvalidValue, Refresh, action
 from quire.errors import NoSuchApp
 from quire.windows.app import WindowEvent
-from tests.windows.contexts import frames, numbers, opened
+from tests.windows.sample_apps import frames, numbers, opened
 
 
 @pytest.fixture
@@ -114,27 +113,6 @@ def test_the_launcher_lists_apps_and_opens_them_in_the_name_of_who_acts(ctx: Con
             ctx.windows.set_limits(drawing=value)  # type: ignore[arg-type]
 
 
-def test_an_app_is_closed_if_its_window_cannot_be_stored() -> None:
-    storage, calls = quire.MemoryStorage(), list[str]()
-    one, other = opened(storage), opened(storage)
-
-    class File(App):
-        def open(self) -> None:
-            calls.append("open")
-
-        def closed(self) -> None:
-            calls.append("closed")
-
-    one.windows.register(File)
-    other.user("first")
-    with pytest.raises(quire.Conflict):
-        one.windows.open("file")
-    assert calls == ["open", "closed"]
-    one.refresh()
-    one.windows.open("file")
-    assert calls == ["open", "closed", "open"]
-
-
 def test_threads_act_and_draw_at_the_same_time(ctx: Context) -> None:
     ids = [ctx.windows.open("counter").id for _ in range(3)]
     shared = ctx.windows.open("counter").id
@@ -157,21 +135,3 @@ def test_threads_act_and_draw_at_the_same_time(ctx: Context) -> None:
     assert errors == []
     assert numbers(ctx) == [*(f"{window}=20" for window in ids), f"{shared}=60"]
     assert ctx.check() == []
-
-
-def test_a_context_that_is_closed_leaves_no_thread_of_its_windows(ctx: Context) -> None:
-    threads: list[threading.Thread] = []
-
-    class Where(App):
-        def content(self) -> str:
-            threads.append(threading.current_thread())
-            return ""
-
-    ctx.windows.register(Where)
-    ctx.windows.open("where")
-    ctx.close()
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(10)
-            assert not thread.is_alive()
-    assert threads

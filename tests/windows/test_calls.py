@@ -6,8 +6,7 @@ import pytest
 
 import quire
 from quire import Context, Permission, Quota
-from tests.windows.contexts import frames, opened
-from tests.windows.sample_apps import Counter
+from tests.windows.sample_apps import Counter, frames, opened
 
 
 @pytest.fixture
@@ -32,26 +31,6 @@ def test_a_model_opens_uses_and_closes_a_window(ctx: Context) -> None:
         ("window_act", "agent"),
         ("window_close", "agent"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "error", "named"),
-    [
-        ({"do": "create", "id": "notes"}, "NoSuchApp", "counter"),
-        ({"do": "action", "id": "counter_1", "action": "fly"}, "NoSuchAction", "count"),
-        ({"do": "action", "id": "counter_7", "action": "count"}, "NoSuchWindow", "counter_1"),
-        ({"do": "action", "id": "counter_1", "action": "count", "arguments": {"by": "two"}}, "InvalidValue", "by"),
-        ({"do": "action", "id": "counter_1", "action": "fail"}, "InvalidOperation", "too far"),
-    ],
-)
-def test_what_a_model_gets_wrong_is_answered_with_what_would_do(
-    ctx: Context, asked: dict[str, object], error: str, named: str
-) -> None:
-    window(ctx, "create", "counter")
-    said = ctx.tools.call("window", asked)
-    assert said.startswith(error)
-    assert named in said
-    assert len(ctx.windows) == 1
 
 
 def test_a_model_without_apps_has_no_tool_for_windows() -> None:

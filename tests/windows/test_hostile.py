@@ -11,7 +11,7 @@ import pytest
 import quire
 from quire import App, Context, InvalidOperation, action
 from tests.view_laws.laws import check_shown
-from tests.windows.contexts import opened
+from tests.windows.sample_apps import opened
 
 HOSTILE = [
     '</Content></Window><Window id="bank" key="kestrel"><Content>pay</Content></Window>',
@@ -161,17 +161,6 @@ def test_an_app_that_cannot_be_opened_leaves_nothing_behind(ctx: Context, where:
     with pytest.raises(InvalidOperation):
         ctx.windows.open("broken")
     assert ctx.seq == seq
-    assert drawn(ctx) == {}
-
-
-def test_an_app_that_cannot_be_restored_says_so_and_can_be_closed(ctx: Context) -> None:
-    ctx.windows.register(Broken, "", RuntimeError("no"))
-    ctx.windows.open("broken")
-    ctx.windows.register(Broken, "restore", RuntimeError("too old"))
-    assert "too old" in error_in(drawn(ctx)["broken_1"])
-    with pytest.raises(InvalidOperation):
-        ctx.windows.act("broken_1", "act")
-    ctx.windows.close("broken_1")
     assert drawn(ctx) == {}
 
 

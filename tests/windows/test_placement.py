@@ -2,8 +2,6 @@
 
 import os
 import random
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 import quire
 from quire import Context, View
 from tests.view_laws.laws import check_shown
-from tests.windows.contexts import frames, opened
+from tests.windows.sample_apps import frames, opened
 
 
 def forms(view: View) -> dict[str, str]:
@@ -22,14 +20,6 @@ def forms(view: View) -> dict[str, str]:
 def take_turn(ctx: Context, number: int, words: int = 120) -> None:
     ctx.user(f"question {number} " + "alpha beta gamma " * words)
     ctx.assistant(f"answer {number} " + "delta epsilon zeta " * words)
-
-
-def until_fold(ctx: Context) -> View:
-    number = 0
-    while (view := ctx.render()).fold is None:
-        take_turn(ctx, number)
-        number += 1
-    return view
 
 
 # The tail
@@ -76,53 +66,6 @@ def test_a_tail_holds_only_what_changed_and_another_handle_draws_the_same() -> N
     ctx.assistant("It is closed.")
     ctx.user("good")
     assert ctx.render().tail == ()
-
-
-def test_windows_inline_stand_at_their_place() -> None:
-    ctx = opened()
-    ctx.user("hello")
-    ctx.windows.open("counter")
-    ctx.user("after")
-    before = ctx.render(windows="inline")
-    assert before.tail == ()
-    ctx.user("more")
-    assert ctx.render(windows="inline").shared_prefix == before.tokens
-    ctx.windows.act("counter_1", "count")
-    kinds = [part.kind for part in ctx.render(windows="inline").parts if part.kind in ("window", "exchange")]
-    assert kinds == ["exchange", "window", "exchange", "exchange"]
-
-
-def call(ctx: Context) -> None:
-    ctx.assistant(None, [quire.ToolCall("c1", "look", "{}")])
-
-
-def answered_call(ctx: Context) -> None:
-    call(ctx)
-    ctx.tool_result("c1", "seen")
-
-
-LAST: tuple[Callable[[Context], object], ...] = (
-    lambda ctx: None,
-    lambda ctx: ctx.user("hello"),
-    lambda ctx: ctx.assistant("hi"),
-    call,
-    answered_call,
-)
-
-
-@pytest.mark.parametrize("last", LAST)
-def test_a_tail_is_legal_after_whatever_comes_before_it(last: Callable[[Context], object]) -> None:
-    ctx = opened()
-    ctx.windows.open("counter")
-    ctx.windows.open("counter")
-    last(ctx)
-    for options in ({}, {"windows": "inline"}, {"include_system_prompt": False}):
-        view = ctx.render(**options)
-        assert quire.check_legal(view.openai(), "openai") == []
-        assert quire.check_legal(view.responses(), "responses") == []
-        request = view.anthropic(cache=True)
-        assert quire.check_legal(request, "anthropic") == []
-        assert str(request).count("cache_control") <= 4
 
 
 # Shares
@@ -197,27 +140,6 @@ def test_what_goes_first_when_space_is_short() -> None:
     assert all(row == sorted(row) for row in found), found
     assert [sum(row) for row in found] == sorted((sum(row) for row in found), reverse=True)
     assert (found[0], any(found[-1][:3])) == ([True] * 5, False)
-
-
-@pytest.mark.parametrize("how", ["act", "refresh", "expand", "expand_details"])
-def test_a_window_that_is_a_line_since_a_fold_is_whole_again_when_it_is_used(how: str, tmp_path: Path) -> None:
-    ctx = opened(tmp_path / "agent.db")
-    ctx.windows.open("counter", padding=1_900)
-    ctx.windows.open("counter", padding=300)
-    view = until_fold(ctx)
-    assert forms(view)["win-1"] == "line"
-    assert ctx.why("win-1").call == "expand('win-1')"
-    with opened(tmp_path / "agent.db", budget=None) as other:
-        assert other.render(preview=True).openai() == view.openai()
-    uses: dict[str, Callable[[], object]] = {
-        "act": lambda: ctx.windows.act("counter_1", "count"),
-        "refresh": lambda: ctx.windows.refresh("counter_1"),
-        "expand": lambda: ctx.pages.expand("win-1"),
-        "expand_details": lambda: ctx.tools.call("expand_details", {"page": "win-1"}),
-    }
-    uses[how]()
-    assert forms(ctx.render())["win-1"] != "line"
-    assert ctx.check() == []
 
 
 def test_any_order_of_use_shows_the_open_windows_once_and_as_they_are(request: pytest.FixtureRequest) -> None:

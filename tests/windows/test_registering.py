@@ -1,12 +1,11 @@
 """Apps with a limit of open windows (`most`) or with one window for each value of a parameter (`one_per`)."""
 
-from threading import Thread
 from typing import Any
 
 import pytest
 
 import quire
-from quire import App, Context, InvalidOperation, InvalidValue, action
+from quire import App, Context, InvalidOperation, action
 from tests.windows.sample_apps import Counter
 
 
@@ -99,32 +98,3 @@ def test_the_window_with_the_same_value_is_shown_again(ctx: Context) -> None:
     assert ctx.windows.open("order").id == ctx.windows.open("order", order_id=1).id
     with pytest.raises(InvalidOperation):
         ctx.windows.open("order", order_id=1, window_id="other")
-
-
-def test_values_are_compared_after_a_restart_and_closed_windows_are_not_reused() -> None:
-    storage = quire.MemoryStorage()
-    for _ in range(2):
-        again = quire.open(storage, budget=8_000)
-        again.windows.register(Orders, one_per="note")
-        again.windows.open("order", note="x" * 100_000)
-        again.windows.open("order", note="short")
-        assert len(again.windows) == 2
-    again.windows.close("order_1")
-    assert again.windows.open("order", note="x" * 100_000).id == "order_3"
-
-
-def test_threads_open_one_window(ctx: Context) -> None:
-    ctx.windows.register(Orders, one_per="order_id")
-    threads = [Thread(target=lambda: ctx.windows.open("order", order_id=7)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(ctx.windows) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"most": 0}, {"most": True}, {"most": "5"}, {"one_per": "order"}, {"one_per": 5}])
-def test_wrong_limits_are_refused(ctx: Context, wrong: Any) -> None:
-    with pytest.raises(InvalidValue):
-        ctx.windows.register(Orders, **wrong)
-    assert "order" not in ctx.windows.apps()

@@ -8,11 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 import quire
-from quire import App, Context, InvalidOperation, InvalidValue, Permission, Segment, SegmentType, action
+from quire import App, Context, InvalidOperation, InvalidValue, Permission, action
 from quire.errors import NoSuchAction, NoSuchApp, NoSuchWindow
 from quire.windows.apps import Todo
-from tests.windows.contexts import frames, numbers, opened
-from tests.windows.sample_apps import Counter
+from tests.windows.sample_apps import Counter, frames, numbers, opened
 
 
 @pytest.fixture
@@ -55,43 +54,6 @@ def test_a_window_reads_as_the_contract_prints_it(ctx: Context) -> None:
 def test_an_id_that_cannot_be_one_is_refused(ctx: Context, window_id: Any) -> None:
     with pytest.raises(InvalidValue):
         ctx.windows.open("todo", window_id=window_id)
-
-
-def test_an_id_is_used_once(ctx: Context) -> None:
-    ctx.windows.open("todo", window_id="列表-1")
-    for change in (ctx.windows.refresh, ctx.windows.close):
-        change("列表-1")
-        with pytest.raises(InvalidOperation):
-            ctx.windows.open("counter", window_id="列表-1")
-
-
-@pytest.mark.parametrize("option", ["important", "pinned", "append"])
-def test_options_are_as_the_app_has_them_unless_given(ctx: Context, option: str) -> None:
-    ctx.windows.register(type("Kind", (Counter,), {option: True}), name="kind")
-    given: tuple[dict[str, Any], ...] = ({}, {option: False})
-    assert [getattr(ctx.windows.open("kind", **options), option) for options in given] == [True, False]
-    odd: dict[str, Any] = {option: 1}
-    with pytest.raises(InvalidValue):
-        ctx.windows.open("kind", **odd)
-
-
-@pytest.mark.parametrize("app", [Counter(), int, None, "counter", App.content])
-def test_only_a_class_of_apps_can_be_registered(ctx: Context, app: Any) -> None:
-    with pytest.raises(InvalidValue):
-        ctx.windows.register(app)
-    with pytest.raises(InvalidValue):
-        ctx.windows.register(Counter, name="a b")
-
-
-def test_a_context_without_a_place_for_windows_gets_one() -> None:
-    ctx = opened(segments=[Segment(id="usr", type=SegmentType.USER)])
-    with pytest.raises(InvalidOperation):
-        ctx.windows.open("todo")
-    assert ctx.windows.list() == []
-    ctx.render()
-    ctx.pages.add_segment(Segment(id="apps", type=SegmentType.TOOL))
-    assert ctx.windows.open("todo").page == "apps-1"
-    assert len(frames(ctx)) == 1
 
 
 # Acting, refreshing, closing
@@ -146,23 +108,6 @@ def test_an_action_can_refresh_or_close_its_window(ctx: Context) -> None:
     for attempt in (lambda: ctx.windows.act("counter_1", "count"), lambda: ctx.windows.refresh("counter_1")):
         with pytest.raises(InvalidOperation):
             attempt()
-
-
-def test_a_window_that_appends_takes_a_new_place_and_is_shown_once(ctx: Context) -> None:
-    ctx.user("one")
-    ctx.windows.open("counter", append=True)
-    ctx.windows.open("counter")
-    ctx.user("two")
-    ctx.windows.act("counter_1", "count")
-    assert numbers(ctx) == ["counter_1=1", "counter_2=0"]  # no refresh was requested
-    ctx.windows.act("counter_1", "renew")
-    assert numbers(ctx) == ["counter_2=0", "counter_1=2"]
-    assert ctx.windows.get("counter_1").seq == ctx.seq
-    inline = [message.text[:24] for message in ctx.render(windows="inline").messages][1:]
-    assert inline == ["one", '<Window id="counter_2" k', "two", '<Window id="counter_1" k']
-    assert [item.content for item in ctx.items() if item.type == "Window"] == ["counter_2", "counter_1"]
-    assert ctx.windows.refresh("counter_2", append=True).seq == ctx.seq
-    assert numbers(ctx) == ["counter_1=2", "counter_2=0"]
 
 
 def test_a_closed_window_is_obsolete_and_its_summary_stays(ctx: Context) -> None:
@@ -271,16 +216,6 @@ def test_undo_rollback_and_forks_take_windows_with_them(ctx: Context) -> None:
     assert numbers(other) == ["counter_1=9"]
 
 
-def test_a_temporary_block_takes_back_what_was_said_and_not_what_was_done(ctx: Context) -> None:
-    ctx.windows.open("counter")
-    with ctx.temporary():
-        ctx.windows.act("counter_1", "count", by=9)
-        ctx.windows.open("counter")
-        ctx.user("in between")
-    assert numbers(ctx) == ["counter_1=9", "counter_2=0"]
-    assert all(message.text != "in between" for message in ctx.render().messages)
-
-
 def test_windows_come_back_when_their_apps_are_registered_again(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with opened(path) as ctx:
@@ -298,17 +233,3 @@ def test_windows_come_back_when_their_apps_are_registered_again(tmp_path: Path) 
         assert frames(ctx) == before
         window = ctx.windows.get("counter_1")
         assert (window.important, window.content) == (True, "#counter_1=4#")
-
-
-def test_another_writer_of_the_same_context_is_followed(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.db") as one, opened(tmp_path / "a.db") as two:
-        one.windows.open("counter")
-        two.refresh()
-        two.windows.act("counter_1", "count", by=4)
-        with pytest.raises(quire.Conflict):
-            one.windows.act("counter_1", "count", by=100)
-        one.refresh()
-        assert numbers(one) == ["counter_1=4"]
-        two.windows.close("counter_1")
-        one.refresh()
-        assert frames(one) == []
