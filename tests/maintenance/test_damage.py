@@ -1,0 +1,217 @@
+"""Damage: what is read is what was written, or an error; the doctor names it; a backup copies what can be read.
+
+The tests change a copy of a store without knowing its format.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+import apsw
+import pytest
+
+import quire
+from quire import DetailPage, Library, QuireError
+from tests.talks import full_talk, new_talk
+
+SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
+Found = dict[str, dict[str, Any]]
+"""What was read of each context, by part; an error stands for what cannot be read."""
+
+
+def build(url: str) -> None:
+    with Library(url) as library:
+        talk = full_talk(library.storage, "谈话")
+        for number in range(4):
+            index = talk.pages.create_detail_page(f"page {number}", "about it", f"text {number} 文字 " * 30, "mem-0")
+            talk.pages.set_detail(index, f"another text {number}")
+        talk.find("Seattle")
+        talk.render()
+        talk.fork("分支").user("only here")
+        library.create("other").user("hello")
+
+
+def tried(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or the error of quire that it raises."""
+    try:
+        return call()
+    except QuireError as error:
+        return error
+
+
+def read(url: str, known: dict[str, list[str]] | None = None) -> Found:
+    """Return everything that can be read; of the contexts in `known`, also the texts of these pages."""
+    storage = tried(lambda: quire.open_storage(url, create=False))
+    if isinstance(storage, QuireError):
+        return {}
+    with Library(storage) as library:
+        names = tried(lambda: list(library.list()))
+        found = {name: parts(library, name, (known or {}).get(name, ())) for name in known or names}
+        library.storage.close()
+    return found
+
+
+def parts(library: Library, name: str, indices: Sequence[str]) -> dict[str, Any]:
+    ctx = tried(lambda: new_talk(library.storage, name, create=False))
+    if isinstance(ctx, QuireError):
+        return {"open": ctx}
+    calls: dict[str, Callable[[], Any]] = {
+        "messages": lambda: list(ctx.messages()),
+        "all messages": lambda: list(ctx.messages(all=True)),
+        "pages": lambda: list(ctx.pages.list_pages()),
+        "history": lambda: list(ctx.history()),
+        "json": ctx.pages.marshal,
+        **{f"text of {index}": partial(ctx.pages.detail, index) for index in indices},
+    }
+    return {"open": None} | {part: tried(call) for part, call in calls.items()}
+
+
+def is_named(url: str) -> bool:
+    """Return whether the doctor finds damage; a note is none."""
+    found = tried(lambda: quire.doctor(url).symptoms)
+    return isinstance(found, QuireError) or any(symptom.severity != "note" for symptom in found)
+
+
+def complaints(original: Found, found: Found, named: bool, may_lack: bool) -> list[str]:
+    """Return what is wrong: a value that differs, or damage that nobody names.
+
+    With `may_lack`, something was removed: a value may lack it if the doctor says so.
+    """
+    told = []
+    for name, values in original.items():
+        for part, value in values.items():
+            got = found.get(name, {}).get(part, found.get(name, {}).get("open", QuireError("The store does not open.")))
+            if isinstance(got, QuireError) and not named:
+                told.append(f"{name}: {part}: the doctor does not name {got!r}")
+            elif not isinstance(got, QuireError) and got != value and not (may_lack and named):
+                told.append(f"{name}: {part} differs in silence")
+    return told
+
+
+# Damages
+
+
+def flip(data: bytes, chance: Random) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
+
+
+def any_file(store: Path, chance: Random) -> Path:
+    """Return a file of the store, a large one more likely."""
+    files = [store] if store.is_file() else sorted(path for path in store.rglob("*") if path.is_file())
+    return chance.choices(files, [path.stat().st_size for path in files])[0]
+
+
+def flip_in_file(store: Path, chance: Random) -> None:
+    path = any_file(store, chance)
+    path.write_bytes(flip(path.read_bytes(), chance))
+
+
+def cut_file(store: Path, chance: Random) -> None:
+    path = any_file(store, chance)
+    os.truncate(path, chance.randrange(path.stat().st_size))
+
+
+def remove_file(store: Path, chance: Random) -> None:
+    any_file(store, chance).unlink()
+
+
+def change_row(store: Path, chance: Random, change: Callable[[Any, str, dict[str, Any]], bool]) -> None:
+    """Change a random row of a random table; `change` gets the database, the table and the row."""
+    db: Any = apsw.Connection(str(store))
+    with closing(db):
+        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"
+        tables = [name for (name,) in db.execute(listed).fetchall()]
+        for _ in range(1_000):
+            table = chance.choice(tables)
+            ((count,),) = db.execute(f'SELECT count(*) FROM "{table}"').fetchall()
+            if count:
+                cursor = db.execute(f'SELECT * FROM "{table}" LIMIT 1 OFFSET {chance.randrange(count)}')
+                names = [str(column[0]) for column in cursor.get_description()]
+                if change(db, table, dict(zip(names, next(cursor), strict=True))):
+                    return
+    raise AssertionError("There is nothing to change.")
+
+
+def where(row: dict[str, Any]) -> str:
+    return " AND ".join(f'"{name}" IS ?' for name in row)
+
+
+def flip_in_row(store: Path, chance: Random) -> None:
+    def change(db: Any, table: str, row: dict[str, Any]) -> bool:
+        column = chance.choice(sorted(row))
+        value = row[column]
+        if not value or not isinstance(value, bytes | str):
+            return False
+        data = flip(value.encode() if isinstance(value, str) else value, chance)
+        new = data.decode("utf-8", "replace") if isinstance(value, str) else data
+        db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE {where(row)}', (new, *row.values()))
+        return True
+
+    change_row(store, chance, change)
+
+
+def remove_row(store: Path, chance: Random) -> None:
+    def change(db: Any, table: str, row: dict[str, Any]) -> bool:
+        db.execute(f'DELETE FROM "{table}" WHERE {where(row)}', tuple(row.values()))
+        return True
+
+    change_row(store, chance, change)
+
+
+DAMAGES = {
+    "sqlite": [flip_in_row, remove_row, flip_in_file, cut_file],
+    "file": [flip_in_file, cut_file, remove_file],
+}
+
+
+@pytest.fixture(scope="module")
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a sound store of each kind."""
+    places = {kind: tmp_path_factory.mktemp(kind) / "store" for kind in DAMAGES}
+    for kind, place in places.items():
+        build(f"{kind}:{place}")
+    return places
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [(kind, damage) for kind, damages in DAMAGES.items() for damage in damages],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_damage_is_never_passed_over_in_silence(
+    kind: str,
+    damage: Callable[[Path, Random], None],
+    sound: dict[str, Path],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    first = read(f"{kind}:{sound[kind]}")
+    pages = {name: values["pages"] for name, values in first.items()}
+    known = {name: [page.index for page in found if isinstance(page, DetailPage)] for name, found in pages.items()}
+    original = read(f"{kind}:{sound[kind]}", known)
+    for number in range(60 if request.config.getoption("--long") else 3):
+        print(f"QUIRE_SEED={SEED + number}")  # noqa: T201 - shown if the test fails
+        store, chance = tmp_path / f"store-{number}", Random(SEED + number)
+        (shutil.copytree if kind == "file" else shutil.copy)(sound[kind], store)
+        damage(store, chance)
+        found = read(f"{kind}:{store}", known)
+        named = is_named(f"{kind}:{store}")
+        assert complaints(original, found, named, damage in {remove_row, remove_file, cut_file}) == []
+        check_backup(f"{kind}:{store}", tmp_path / f"copy-{number}", original, found, known)
+
+
+def check_backup(url: str, copy: Path, original: Found, found: Found, known: dict[str, list[str]]) -> None:
+    """Check that a backup has every context that can be read whole."""
+    done = tried(lambda: quire.backup(url, copy))
+    whole = {name for name in original if found.get(name) == original[name]}
+    if isinstance(done, QuireError):
+        assert not whole, done
+    else:
+        copied = read(str(copy), {name: known[name] for name in whole})
+        assert copied == {name: original[name] for name in whole}
