@@ -40,27 +40,15 @@ class Client:
         """Return a request with the transcript."""
         sent = self.items if items is None else items
         common = {"stream": self.stream, "tools": self.tools, **self.fields}
-        if self.api == "anthropic":
-            thinking = {"type": "adaptive"}
-            return {
-                "model": "claude-opus-5",
-                "max_tokens": 2048,
-                "thinking": thinking,
-                "system": self.system,
-                "messages": sent,
-                **common,
-            }
-        if self.api == "chat":
-            return {"model": "gpt-5", "messages": [{"role": "system", "content": self.system}, *sent], **common}
-        include = ["reasoning.encrypted_content"]
-        return {
-            "model": "gpt-5",
-            "instructions": self.system,
-            "input": sent,
-            "store": False,
-            "include": include,
-            **common,
-        }
+        match self.api:
+            case "anthropic":
+                own = {"max_tokens": 2048, "thinking": {"type": "adaptive"}, "system": self.system, "messages": sent}
+                return {"model": "claude-opus-5", **own, **common}
+            case "chat":
+                return {"model": "gpt-5", "messages": [{"role": "system", "content": self.system}, *sent], **common}
+            case _:
+                own = {"instructions": self.system, "input": sent, "store": False}
+                return {"model": "gpt-5", **own, "include": ["reasoning.encrypted_content"], **common}
 
     def request(self, items: list[dict[str, Any]] | None = None) -> Received:
         """Send the transcript, or other items."""
@@ -98,29 +86,18 @@ class Client:
         return reply
 
     def results(self, reply: dict[str, Any]) -> list[dict[str, Any]]:
+        """Run the tools that a reply calls, and return their results as items."""
         if self.api == "anthropic":
             calls = [block for block in reply["content"] if block["type"] == "tool_use"]
             blocks = [{"type": "tool_result", "tool_use_id": c["id"], "content": self.use(c["input"])} for c in calls]
             return [{"role": "user", "content": blocks}] if blocks else []
         if self.api == "chat":
             calls = reply["choices"][0]["message"].get("tool_calls") or []
-            return [
-                {
-                    "role": "tool",
-                    "tool_call_id": call["id"],
-                    "content": self.use(json.loads(call["function"]["arguments"])),
-                }
-                for call in calls
-            ]
+            given = [(call["id"], self.use(json.loads(call["function"]["arguments"]))) for call in calls]
+            return [{"role": "tool", "tool_call_id": name, "content": result} for name, result in given]
         calls = [item for item in reply["output"] if item["type"] == "function_call"]
-        return [
-            {
-                "type": "function_call_output",
-                "call_id": call["call_id"],
-                "output": self.use(json.loads(call["arguments"])),
-            }
-            for call in calls
-        ]
+        given = [(call["call_id"], self.use(json.loads(call["arguments"]))) for call in calls]
+        return [{"type": "function_call_output", "call_id": name, "output": result} for name, result in given]
 
     def use(self, arguments: dict[str, Any]) -> str:
         """Return the result of the tool."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import quire.gateway
-from quire.errors import InvalidOperation, InvalidValue, NoSuchContext
+from quire.errors import InvalidOperation, InvalidValue
 from tests.gateway.conftest import Recorded, Start
 from tests.gateway.raw_upstream import RawResponse, RawUpstream, send
 from tests.gateway.scripted_client import Client
@@ -141,20 +141,3 @@ def test_a_session_name_of_a_client_is_only_a_name(start: Start, recorded: Recor
     names = list(recorded())
     assert len(names) == 7
     assert all(name.startswith("local/anthropic/") and name.count("/") == 2 for name in names)
-
-
-def test_one_session_is_switched_between_the_modes(start: Start, provider: StrictProvider) -> None:
-    running = start(mode="observe", budget=2_000)
-    client = Client(running.url, "anthropic", {"x-quire-session": "one"})
-    client.items = [{"role": role, "content": "word " * 300} for _ in range(6) for role in ("user", "assistant")][:-1]
-    sessions, lengths = running.gateway.sessions, []
-    name = "gateway/local/anthropic/one"
-    for mode in ("fold", "observe", None):
-        client.request()
-        lengths.append(len(provider.requests[-1]["messages"]) < len(client.items))
-        sessions.drain()
-        sessions.set_mode(name, mode)
-    assert lengths == [False, True, False]
-    for given, mode, error in ((name, "folds", InvalidValue), ("gateway/no/such", "fold", NoSuchContext)):
-        with pytest.raises(error):
-            sessions.set_mode(given, mode)
