@@ -1,20 +1,18 @@
-"""Proxies between a client and PostgreSQL: two cut connections, one pools sessions per transaction.
+"""Proxies between a client and PostgreSQL that cut connections, at random or before an answer.
 
 They listen on a local port and talk to PostgreSQL through its socket.
 """
 
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from threading import Condition, Event, Lock, Thread
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
 _READ_BYTES = 1 << 16
-_TLS = (80_877_103, 80_877_104)
 
 
 class TcpProxy:
@@ -67,7 +65,7 @@ class TcpProxy:
                 self._start(self._handle_quietly, client)
 
     def _handle_quietly(self, client: socket.socket) -> None:
-        with suppress(OSError, EOFError):
+        with suppress(OSError):
             self.handle(client)
         self._end(client)
 
@@ -140,82 +138,3 @@ class LosingProxy(TcpProxy):
                     break
                 client.sendall(data)
         self._end(server, client)
-
-
-class PoolingProxy(TcpProxy):
-    """Lends one of a few sessions for one transaction, like PgBouncer in transaction mode.
-
-    A client that relies on the state of a session sees the state of another client.
-    """
-
-    def __init__(self, server: Path, sessions: int, seed: int = 1) -> None:
-        super().__init__(server)
-        self._random = Random(seed)
-        self._greeting = b""
-        self._free = [self._session() for _ in range(sessions)]
-        self._returned = Condition()
-        self.used: set[int] = set()
-
-    def handle(self, client: socket.socket) -> None:
-        self._greet(client)
-        while (message := _message(client))[:1] != b"X":
-            with self._returned:
-                self._returned.wait_for(lambda: self._free)
-                session = self._free.pop(self._random.randrange(len(self._free)))
-            self.used.add(id(session))
-            self._transaction(client, session, message)
-            with self._returned:
-                self._free.append(session)
-                self._returned.notify()
-
-    def _transaction(self, client: socket.socket, session: socket.socket, message: bytes) -> None:
-        """Forward requests and answers until the transaction of the session ends."""
-        while True:
-            requests = [message]
-            while requests[-1][:1] not in (b"S", b"Q"):
-                requests.append(_message(client))
-            session.sendall(b"".join(requests))
-            answers = [_message(session)]
-            while answers[-1][:1] != b"Z":
-                answers.append(_message(session))
-            client.sendall(b"".join(answers))
-            if answers[-1][5:6] == b"I":
-                return
-            message = _message(client)
-
-    def _greet(self, client: socket.socket) -> None:
-        """Accept a client, with a key that is not the id of a server process."""
-        while True:
-            (length,) = struct.unpack("!I", _exactly(client, 4))
-            (code,) = struct.unpack("!I", _exactly(client, length - 4)[:4])
-            if code not in _TLS:
-                break
-            client.sendall(b"N")
-        key = b"K" + struct.pack("!III", 12, self._random.getrandbits(31), self._random.getrandbits(31))
-        client.sendall(self._greeting + key + b"Z\0\0\0\5I")
-
-    def _session(self) -> socket.socket:
-        server = self.connect()
-        words = b"user\0postgres\0database\0postgres\0client_encoding\0utf8\0\0"
-        server.sendall(struct.pack("!II", len(words) + 8, 196_608) + words)
-        greeting = b""
-        while (message := _message(server))[:1] != b"Z":
-            if message[:1] in (b"R", b"S"):
-                greeting += message
-        self._greeting = greeting
-        return server
-
-
-def _message(source: socket.socket) -> bytes:
-    head = _exactly(source, 5)
-    return head + _exactly(source, struct.unpack("!I", head[1:])[0] - 4)
-
-
-def _exactly(source: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        more = source.recv(count - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data

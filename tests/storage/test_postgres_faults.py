@@ -6,17 +6,19 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
-from threading import Event, Thread
-from typing import Any
 
 import psycopg
 import pytest
 
 import quire
-from quire import Conflict, EstimateCounter, OutcomeUnknown, PostgresStorage, QuireError, StorageFailure
+from quire import EstimateCounter, OutcomeUnknown, PostgresStorage, StorageFailure
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Server, new_server
-from tests.servers.postgres_proxy import CuttingProxy, LosingProxy, PoolingProxy
+from tests.servers.postgres_proxy import CuttingProxy, LosingProxy
+from tests.storage.racing import Race
 
 SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 pytestmark = pytest.mark.servers
@@ -31,71 +33,64 @@ def server() -> Iterator[Server]:
     shutil.rmtree(made.folder, ignore_errors=True)
 
 
-class Outcomes:
-    """The outcome that each write reported, to compare with the store."""
-
-    def __init__(self) -> None:
-        self.done: set[str] = set()
-        self.refused: set[str] = set()
-        self.unknown: set[str] = set()
-
-    def add(self, storage: PostgresStorage, writer: str, number: int) -> None:
-        """Try to add one page and note the outcome."""
-        name = f"{writer}-{number}"
-        try:
-            pages = quire.open(storage, "book", counter=EstimateCounter()).pages
-        except QuireError:
-            return
-        try:
-            pages.create_detail_page(name, "", f"text of {name}", "mem-0")
-        except OutcomeUnknown:
-            self.unknown.add(name)
-        except (Conflict, StorageFailure, quire.Busy):
-            self.refused.add(name)
-        else:
-            self.done.add(name)
-
-    def check(self, url: str) -> None:
-        """Every acknowledged page exists once, no refused page exists, and the journal has no gap."""
-        with quire.open(url, "book", counter=EstimateCounter()) as book:
-            found = [page.name for page in book.pages.list_pages("mem") if page.parent]
-            assert len(set(found)) == len(found), "doubled"
-            assert self.done <= set(found), f"lost: {sorted(self.done - set(found))}"
-            assert not self.refused & set(found), f"refused and written: {sorted(self.refused & set(found))}"
-            assert set(found) <= self.done | self.unknown, "written by no writer"
-            assert book.pages.check() == []
-            assert [entry.seq for entry in book.pages.history()] == list(range(1, book.pages.seq + 1))
+def test_connections_that_are_cut_at_random_lose_and_double_nothing(
+    server: Server, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
+    with CuttingProxy(server.socket, SEED) as proxy:
+        race = Race(proxy.url(tenant="cut"), tmp_path, SEED, steps=200 if request.config.getoption("--long") else 20)
+        race.run(3, 0)
+        assert proxy.cuts > 5
+    race.check(server.url(tenant="cut"))
 
 
-def write_through_cuts(server: Server, each: int, writers: int, seed: int) -> tuple[Outcomes, int]:
-    outcomes, tenant = Outcomes(), f"cut {seed}"
-    with CuttingProxy(server.socket, seed) as proxy:
-
-        def work(writer: int) -> None:
-            storage = None
-            for number in range(each):
-                while storage is None:
-                    with suppress(StorageFailure):
-                        storage = PostgresStorage(proxy.url(), tenant=tenant, busy_seconds=10)
-                outcomes.add(storage, f"w{writer}", number)
-            if storage is not None:
-                storage.close()
-
-        with ThreadPoolExecutor(writers) as pool:
-            for done in [pool.submit(work, writer) for writer in range(writers)]:
-                done.result()
-        cuts = proxy.cuts
-    outcomes.check(server.url(tenant=tenant))
-    return outcomes, cuts
+def disturb(server: Server, number: int) -> None:
+    """End all connections of the server, or kill and restart it."""
+    if number % 2:
+        server.kill()
+        server.start()
+        return
+    with suppress(psycopg.OperationalError), psycopg.connect(server.url(), autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
 
 
-def test_a_connection_that_is_cut_at_random_loses_and_doubles_nothing(server: Server, request: Any) -> None:
+def test_a_server_that_is_killed_and_comes_back_lost_nothing(
+    server: Server, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     long = request.config.getoption("--long")
-    for turn in range(20 if long else 1):
-        print(f"QUIRE_SEED={SEED + turn}")  # noqa: T201 - shown when it fails
-        outcomes, cuts = write_through_cuts(server, 100 if long else 25, 3, SEED + turn)
-        assert cuts > 5
-        assert len(outcomes.done) > 5
+    race = Race(server.url(tenant="killed"), tmp_path, SEED, steps=300 if long else 15)
+    race.run(2, 30 if long else 4, partial(disturb, server))
+    race.check(server.url(tenant="killed"))
+
+
+@pytest.fixture
+def bouncer(server: Server) -> Iterator[PgBouncer]:
+    made = PgBouncer(server)
+    made.start()
+    yield made
+    made.kill()
+
+
+def test_behind_pgbouncer_nothing_is_lost_or_doubled_when_everything_dies(
+    server: Server, bouncer: PgBouncer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """It is in transaction mode: sessions are shared."""
+    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
+    with psycopg.connect(bouncer.url(), autocommit=True) as one, psycopg.connect(bouncer.url(), autocommit=True) as two:
+        assert len({db.execute("SELECT pg_backend_pid()").fetchone() for db in (one, two)}) == 1
+
+    def restart(number: int) -> None:
+        if number % 3 == 2:
+            bouncer.kill()
+            bouncer.start()
+        else:
+            disturb(server, number)
+
+    long = request.config.getoption("--long")
+    race = Race(bouncer.url(tenant="service"), tmp_path, SEED, steps=300 if long else 15)
+    race.run(4, 30 if long else 3, restart)
+    race.check(server.url(tenant="service"))
 
 
 @pytest.fixture
@@ -144,60 +139,6 @@ def test_idle_connections_that_died_are_replaced(server: Server) -> None:
             with psycopg.connect(server.url(), autocommit=True) as db:
                 db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
         assert list(library.list()) == ["c0", "c1"]
-
-
-def test_behind_a_proxy_that_pools_sessions_everything_works(server: Server) -> None:
-    """Three clients share two sessions. Each transaction gets any of them."""
-    with PoolingProxy(server.socket, sessions=2) as proxy:
-
-        def work(number: int) -> None:
-            storage = PostgresStorage(proxy.url(), tenant="lent")
-            ctx = quire.open(storage, f"c{number}", counter=EstimateCounter())
-            for turn in range(6):
-                index = ctx.pages.create_detail_page(f"{number}-{turn}", "", f"pump {turn} 水泵", "mem-0")
-                ctx.pages.hide(index)
-                ctx.user(f"hello {number}")
-            assert len(ctx.find("水泵", limit=30)) == 6
-            fork = ctx.fork(f"fork {number}")
-            assert fork.pages.check() == []
-            quire.Library(storage).delete(f"fork {number}")
-            storage.close()
-
-        with ThreadPoolExecutor(3) as pool:
-            for done in [pool.submit(work, number) for number in range(3)]:
-                done.result()
-        assert len(proxy.used) == 2
-    with quire.Library(server.url(tenant="lent")) as library:
-        assert list(library.list()) == ["c0", "c1", "c2"]
-        for number in range(3):
-            pages = library.open(f"c{number}", counter=EstimateCounter()).pages
-            assert [page.name for page in pages.children("mem-0")] == [f"{number}-{turn}" for turn in range(6)]
-
-
-def test_a_server_that_is_killed_and_comes_back_lost_nothing(server: Server) -> None:
-    random, outcomes, over = Random(SEED), Outcomes(), Event()
-    storage = PostgresStorage(server.url(tenant="killed"), busy_seconds=10)
-
-    def work(writer: int) -> None:
-        number = 0
-        while not over.is_set():
-            outcomes.add(storage, f"w{writer}", number)
-            number += 1
-
-    writers = [Thread(target=work, args=(writer,)) for writer in range(2)]
-    for thread in writers:
-        thread.start()
-    for _ in range(3):
-        over.wait(random.uniform(0.05, 0.3))
-        server.kill()
-        server.start()
-    over.wait(0.1)
-    over.set()
-    for thread in writers:
-        thread.join()
-    storage.close()
-    outcomes.check(server.url(tenant="killed"))
-    assert outcomes.done, f"QUIRE_SEED={SEED}"
 
 
 def test_a_server_that_is_away_is_a_failure_and_then_works_again(server: Server) -> None:
