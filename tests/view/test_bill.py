@@ -1,7 +1,6 @@
 """What a view costs with the prompt cache, what broke its prefix, and how it differs from another view."""
 
 from collections.abc import Callable
-from typing import Any, Literal
 
 import pytest
 
@@ -64,38 +63,6 @@ def test_the_page_that_broke_the_prefix_is_named() -> None:
         assert page in view.bill().why
 
 
-def test_a_view_without_the_prompt_shares_no_beginning() -> None:
-    ctx = talking()
-    ctx.render()
-    assert ctx.render(include_system_prompt=False).bill().read == 0
-
-
-def test_a_renumbering_changes_no_words() -> None:
-    ctx = talking()
-    gone = ctx.user("A slip of the tongue.")
-    ctx.user("More")
-    ctx.conversation.delete(gone)
-    before = ctx.render()
-    ctx.conversation.cleanup()
-    after = ctx.render()
-    assert [message.index for message in after.messages if message.index >= 0] == list(range(10))
-    assert after.openai() == before.openai()
-    assert after.bill().read == after.tokens
-
-
-def test_a_view_is_measured_against_the_one_that_is_given() -> None:
-    ctx = talking()
-    first = ctx.render(preview=True)
-    ctx.user("more")
-    second = ctx.render(preview=True).following(first)
-    assert second.shared_prefix == first.tokens
-    ctx.conversation.replace([1], {"role": "user", "content": "Another question"})
-    third = ctx.render(preview=True)
-    assert third.following(second).shared_prefix < second.shared_prefix
-    assert third.following(third).shared_prefix == third.tokens
-    assert third.following(third).openai() == third.openai()
-
-
 def test_two_views_are_compared_page_by_page() -> None:
     ctx = talking()
     before = ctx.render()
@@ -105,37 +72,3 @@ def test_two_views_are_compared_page_by_page() -> None:
     assert {change.page for change in after.diff(before)} == {"usr-1", "usr-9"}
     assert {change.page for change in before.diff(after)} == {"usr-1", "usr-9"}
     assert list(after.diff(after)) == []
-
-
-MORE: list[dict[str, Any]] = [
-    {"role": "user", "content": [{"type": "text", "text": "look"}]},
-    {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "see", "input": {}}]},
-    {
-        "role": "user",
-        "content": [
-            {"type": "tool_result", "tool_use_id": "t", "content": "seen"},
-            {"type": "text", "text": "unmistakable"},
-        ],
-    },
-    {"role": "system", "content": "a late rule"},
-    {"role": "user", "content": "the last question"},
-]
-
-
-@pytest.mark.parametrize("provider", ["openai", "responses", "anthropic"])
-def test_every_part_begins_where_it_is_said_to(provider: Literal["openai", "responses", "anthropic"]) -> None:
-    ctx = talking()
-    ctx.add(MORE)
-    view = ctx.render(preview=True)
-    form: Any = getattr(view, provider)()
-    written = form["messages"] if provider == "anthropic" else form
-    places = view.places(provider)
-    assert len(places) == len(view.parts)
-    for part, place in zip(view.parts, places, strict=True):
-        text = part.messages[0].text
-        if place < 0:
-            assert provider == "anthropic"
-            assert text in str(form["system"])
-        elif text:
-            assert text in str(written[place])
-    assert max(places) < len(written)

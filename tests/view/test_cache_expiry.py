@@ -84,31 +84,6 @@ def test_a_warm_prefix_a_small_view_and_no_time_are_no_reason_to_fold(
     assert ctx.render().fold is None
 
 
-def test_a_long_tool_counts_as_a_pause() -> None:
-    hands = Hands()
-    ctx = opened(hands, cache_seconds=KEPT)
-    until(ctx, hands)
-    ctx.add({"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "build", "arguments": "{}"}}]})
-    hands.wait(KEPT + 1)
-    ctx.tool_result("c1", "done")
-    assert ctx.render().fold is not None
-
-
-def day(hands: Hands, ctx: Context) -> float:
-    """Return the cost of a day with a long pause after every nine calls; after it the cache is empty."""
-    cost = 0.0
-    for _ in range(8):
-        for number, view in enumerate(talk(ctx, hands, 9)):
-            cost += view.tokens if number == 0 else view.cost()
-        hands.wait(2 * KEPT)
-    return cost
-
-
-def test_a_day_with_pauses_costs_less() -> None:
-    plain, knowing = Hands(), Hands()
-    assert day(knowing, opened(knowing, cache_seconds=KEPT)) < 0.95 * day(plain, opened(plain))
-
-
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "300", True])
 def test_a_time_that_is_none_is_refused(seconds: object) -> None:
     with pytest.raises(InvalidValue):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 import quire
-from quire import Context, Permission, View
+from quire import Context, View
 from tests.view_laws.laws import check_shown
 
 
@@ -79,18 +79,6 @@ def test_an_opened_page_stands_once_after_the_exchange_that_opened_it() -> None:
     check_shown(ctx, fold(ctx), 2_000)
 
 
-def test_an_opened_page_goes_when_its_segment_becomes_private() -> None:
-    ctx = small_context()
-    ctx.pages.hide("mem-1")
-    ctx.render()
-    ctx.agent.expand_details("mem-1")
-    assert "a seat by the window." in str(ctx.render().openai())
-    ctx.pages.set_segment_permission("mem", Permission.PRIVATE)
-    assert "a seat by the window." not in str(ctx.render().openai())
-    ctx.pages.set_segment_permission("mem", Permission.READ_WRITE)
-    assert "a seat by the window." in str(ctx.render().openai())
-
-
 EDITS: dict[str, Callable[[Context, str], object]] = {
     "changed": lambda ctx, page: ctx.pages.set_detail(page, "In the hills."),
     "removed": lambda ctx, page: ctx.pages.remove_page(page),
@@ -113,14 +101,4 @@ def test_a_developers_change_shows_at_once(how: str, is_opened: bool) -> None:
     EDITS[how](ctx, page)
     view = ctx.render()
     assert "By the sea." not in str(view.openai())
-    assert view_of_another_handle(ctx).openai() == view.openai()
-
-
-@pytest.mark.parametrize("tool", ["hide_details", "archive", "write_page", "remove_page"])
-def test_a_developers_change_is_shown_though_an_agent_changes_the_page_before_the_next_view(tool: str) -> None:
-    ctx = small_context()
-    ctx.pages.set_detail("mem-1", "No fish.")
-    ctx.tools.call(tool, {"page": "mem-1", **({"text": "Of the agent."} if tool == "write_page" else {})})
-    view = ctx.render()
-    assert "No fish." in str(view.openai())
     assert view_of_another_handle(ctx).openai() == view.openai()

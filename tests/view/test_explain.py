@@ -43,18 +43,6 @@ def test_every_page_is_explained_as_it_was_sent_or_as_it_is_now() -> None:
         ctx.why("usr-1", "view")  # type: ignore[arg-type]
 
 
-def test_a_folder_is_open_or_a_line_and_so_are_its_pages() -> None:
-    ctx = talk(100_000)
-    chapter = ctx.pages.create_contents_page("Both", "", "usr-0", ["usr-2", "usr-3"])
-    sizes = {page.index: page.tokens for page in ctx.render().pages}
-    why = ctx.why(chapter)
-    assert (why.shown, why.call) == ("open", f"hide({chapter!r})")
-    assert why.tokens == sizes["usr-2"] + sizes["usr-3"]
-    ctx.pages.hide(chapter)
-    assert (ctx.why(chapter).shown, ctx.why("usr-2").shown) == ("line", "no")
-    assert chapter in ctx.why("usr-2").rule
-
-
 def apply_call(ctx: Context, call: str) -> None:
     """Make a call that `why` names."""
     name, _, index = call.rstrip(")").partition("(")
@@ -156,14 +144,3 @@ def test_the_budget_report_says_what_the_view_takes(reserve: int, budget: int) -
     after = ctx.render(budget_line=True, reserve=reserve)
     assert after.shared_prefix == view.tokens  # the line stays, and is not repeated
     assert after.tail == ()
-
-
-def test_the_next_fold_takes_what_was_named() -> None:
-    ctx = talk()
-    ctx.render()
-    named = ctx.agent.budget().next_fold
-    view = ctx.render()
-    while view.fold is None:
-        ctx.user("More " + "word " * 60)
-        view = ctx.render()
-    assert len({entry for entry in named if ctx.why(entry).shown != "whole"}) >= len(named) * 0.6 > 0

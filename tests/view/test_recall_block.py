@@ -69,22 +69,6 @@ def test_what_is_visible_is_not_brought_back_and_nothing_comes_twice() -> None:
     assert not set(brought) & set(whole)
 
 
-def test_true_recalls_what_stands_out_and_a_share_is_filled() -> None:
-    ctx = long_talk(4_000, turns=150)
-    sizes = []
-    for question, share in (
-        ("Where does aunt Mei live?", True),
-        ("Which pump and valve?", True),
-        ("Seal, tank?", 0.25),
-    ):
-        with ctx.temporary():
-            ctx.user(question)
-            view = ctx.render(recall=share)
-            sizes.append(view.by_kind().get("recalled", 0))
-            assert "青岛" in recalled(view) or "aunt" not in question
-    assert sizes[1] < 300 < sizes[2] <= 1_000
-
-
 MANUAL = {
     "Which code stops boiler seven?": (
         "General remarks on the upkeep of machines.\n",
@@ -107,16 +91,6 @@ def test_of_a_long_page_the_passage_that_answers_comes_back(question: str, budge
     assert view.by_kind()["recalled"] <= budget * (0.9 if share is True else share)
 
 
-@pytest.mark.parametrize("said", ["ok", "Thanks!", "好的,谢谢"])
-def test_small_talk_brings_nothing_back(said: str) -> None:
-    ctx = quire.open("memory:", budget=700, embedder=lambda texts: [[1.0, len(text)] for text in texts])
-    for turn in range(20):
-        ctx.user(f"Thanks! ok, go on with valve {turn}, 好的,谢谢,继续。 " + "more words here " * 5)
-        ctx.assistant("Fine.")
-    ctx.user(said)
-    assert recalled(ctx.render(recall=True)) == ""
-
-
 def test_private_pages_are_never_brought_back() -> None:
     ctx = long_talk()
     ctx.pages.archive(ctx.pages.create_detail_page("Aunt", "", "Aunt Mei lives at Lu Xun Road 7.", "mem-0"))
@@ -124,14 +98,6 @@ def test_private_pages_are_never_brought_back() -> None:
     assert "Lu Xun Road" in recalled(ctx.render(recall=0.3))
     ctx.pages.set_segment_permission("mem", Permission.PRIVATE)
     assert "Lu Xun Road" not in str(ctx.render(recall=0.3).openai())
-
-
-def test_the_floor_decides_how_much_a_message_of_common_words_recalls() -> None:
-    ctx = long_talk(4_000, turns=100)
-    ctx.user("Which pump, valve, tank and seal was it?")
-    options: tuple[dict[str, Any], ...] = ({"recall": 0.5, "recall_floor": 0}, {"recall": 0.5, "recall_floor": 1_000})
-    off, strict = (ctx.render(preview=True, **option).by_kind().get("recalled", 0) for option in options)
-    assert strict < off
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "much", float("nan"), [1]])

@@ -71,14 +71,6 @@ def test_every_view_of_a_long_talk_is_drawn_again_exactly() -> None:
     assert sent_view(ctx).openai() == view.openai()
 
 
-def test_a_view_of_a_handle_with_another_preamble_is_not_exact(tmp_path: Path) -> None:
-    ctx = opened(tmp_path / "agent.db", preamble="")
-    view = talk(ctx, 2)
-    sent = quire.open(tmp_path / "agent.db", "agent").last_sent()
-    assert sent is not None
-    assert (sent.tokens, sent.is_exact) == (view.tokens, False)
-
-
 def test_what_was_removed_for_good_is_not_shown_again() -> None:
     ctx = opened()
     talk(ctx, 1, recall=0.3)

@@ -1,9 +1,6 @@
 """Extreme sizes, images and files: a view stays within its budget and legal, and needs little time and memory."""
 
-import json
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -66,33 +63,6 @@ def test_one_message_far_larger_than_the_budget(kind: str, who: str) -> None:
     assert text[start : start + 50].strip() in ctx.tools.call("read_page", {"page": page, "start": start})
 
 
-@pytest.mark.parametrize("kind", ["cjk", "one letter"])
-@pytest.mark.parametrize("is_object", [True, False])
-def test_one_call_far_larger_than_the_budget(kind: str, is_object: bool) -> None:
-    ctx, text = asked(), large(kind)
-    ctx.assistant(
-        None, [ToolCall("c", "write", json.dumps({"path": "app.py", "content": text}) if is_object else text)]
-    )
-    ctx.tool_result("c", "written")
-    view = check(ctx)
-    [shown] = [call.arguments for message in view.messages for call in message.tool_calls]
-    assert len(shown) < len(text)
-    if is_object:
-        assert json.loads(shown)["path"] == "app.py"
-    assert view.messages[-1].content == "written"
-
-
-def test_an_open_exchange_of_two_hundred_calls() -> None:
-    ctx = asked(8_000)
-    ctx.assistant(None, [ToolCall(f"call_{n}", "search", f'{{"page": {n}}}') for n in range(200)])
-    for n in range(100):
-        ctx.tool_result(f"call_{n}", f"{n}: " + "found " * 300)
-    assert len([message for message in check(ctx).messages if message.role == "tool"]) == 200
-    with pytest.raises(IrreducibleFloor) as caught:
-        ctx.render(max_tokens=1_000)
-    assert "usr-2" in dict(caught.value.parts)
-
-
 @pytest.mark.parametrize("budget", [1, 60])
 def test_a_budget_that_is_too_small_for_anything(budget: int) -> None:
     ctx = asked(budget)
@@ -134,26 +104,6 @@ def test_a_render_reads_no_more_of_a_longer_text(kind: str) -> None:
     assert seen[1] < 1.2 * seen[0] + 1_000 < 100 * 4 * 4_000
 
 
-FIFTY_MEGABYTES = """
-import resource, quire
-text = "2024-05-20 12:00:01 worker-7 /var/log/app.log ValueError: user_81 refund $201 failed 数据\\n" * 550_000
-ctx = quire.open("memory:", budget=8_000)
-ctx.user("What does the log say?")
-ctx.assistant(None, [quire.ToolCall("c", "read")])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-ctx.tool_result("c", text)
-assert 4_000 < ctx.render().tokens <= 8_000
-assert text[:50] in ctx.pages.detail("usr-2")
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 // len(text.encode()))
-"""
-
-
-@pytest.mark.slow
-def test_a_result_of_fifty_megabytes_takes_a_few_times_its_size() -> None:
-    done = subprocess.run([sys.executable, "-c", FIFTY_MEGABYTES], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= 12  # counting all of it at once needed more than twenty times its size
-
-
 @pytest.mark.parametrize("segment", ["mem-0", "usr-0"])
 def test_folders_may_lie_deeper_than_python_calls_go(segment: str) -> None:
     ctx = asked(100_000)
@@ -164,9 +114,6 @@ def test_folders_may_lie_deeper_than_python_calls_go(segment: str) -> None:
             folder = ctx.pages.create_contents_page(f"f {number}", "", folder)
         ctx.pages.create_detail_page("Leaf", "", "the deepest text", folder)
         assert "the deepest text" in str(ctx.render().openai())
-
-
-# Images and files
 
 
 def test_a_conversation_of_screenshots_stays_within_the_budget() -> None:
@@ -199,10 +146,3 @@ def test_an_image_or_file_that_cannot_stay_leaves_a_word(block: dict[str, Any]) 
     assert "请看这张图片。" in view.messages[-1].text
     assert len(view.messages[-1].text) > len("请看这张图片。")
     assert isinstance(next(iter(ctx.messages())).content, list)
-
-
-def test_an_image_counts_in_the_view() -> None:
-    ctx = asked(8_000)
-    before = ctx.render().tokens
-    ctx.user([{"type": "text", "text": "And this?"}, openai_image(png(1024, 1024))])
-    assert check(ctx).tokens - before > 1_000

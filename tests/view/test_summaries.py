@@ -85,23 +85,6 @@ def test_a_result_that_the_model_has_not_seen_is_not_folded() -> None:
     assert list(ctx.history(operation="fold"))
 
 
-def test_two_undone_folds_are_redone_in_reverse_order() -> None:
-    def tree() -> list[object]:
-        pages = ctx.pages.list_pages()
-        return [(page.index, page.visibility, [up.index for up in ctx.pages.ancestors(page.index)]) for page in pages]
-
-    ctx = quire.open("memory:", budget=1_000)
-    until_fold(ctx, until_fold(ctx, 0))
-    before, undone = tree(), []
-    for seq in reversed([entry.seq for entry in ctx.history(operation="fold")]):
-        ctx.undo(seq)
-        undone.append(ctx.seq)
-    for seq in reversed(undone):
-        ctx.undo(seq)
-    assert tree() == before
-    assert ctx.check() == []
-
-
 # What leaves
 
 
@@ -134,30 +117,6 @@ def test_what_was_taken_out_stands_in_no_line_and_undo_brings_it_back(way: str) 
     assert SECRET not in str(ctx.render().openai())
     chapters = [page for page in ctx.pages.list_pages("usr") if isinstance(page, ContentsPage)]
     assert not any(SECRET in page.name + page.description for page in chapters)
-    assert ctx.check() == []
-
-
-@pytest.mark.parametrize("way", ["temporary", "batch"])
-def test_after_a_block_the_last_words_of_the_user_are_open_again(way: str) -> None:
-    def aside() -> None:
-        for turn in range(20):
-            ctx.user(f"Aside {turn}: {SECRET} " + "word " * 30)
-            ctx.render()
-
-    ctx = quire.open("memory:", budget=800)
-    for turn in range(6):
-        ctx.user(f"Question {turn}: " + "word " * 20)
-        ctx.assistant(f"Answer {turn}")
-    if way == "temporary":
-        with ctx.temporary():
-            aside()
-    else:
-        ctx.conversation.batch_start()
-        aside()
-        ctx.conversation.batch_end(0)
-    view = ctx.render()
-    assert SECRET not in str(view.openai())
-    assert [message.content for message in view.messages][-2:] == ["Question 5: " + "word " * 20, "Answer 5"]
     assert ctx.check() == []
 
 

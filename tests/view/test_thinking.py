@@ -29,19 +29,6 @@ def thinking(ctx: Context, model: Model) -> int:
     return sum(block["type"] == "thinking" for blocks in lists for block in blocks)
 
 
-def test_tokens_count_the_thinking_that_is_sent_and_no_other() -> None:
-    ctx, model = quire.open("memory:", budget=8_000), Model("anthropic")
-    ctx.user("Hello")
-    ask(ctx, model)
-    ctx.user("And?")
-    assert thinking(ctx, model) == 1
-    sent = ctx.render()
-    ctx.conversation.insert({"role": "user", "content": "Hello"}, at=0)
-    assert thinking(ctx, model) == 0
-    thought = ctx.pages.counter.count("Thought 0. " * 3)
-    assert ctx.render().tokens == sent.tokens - thought + ctx.pages.counter.count("Hello") + 4
-
-
 def test_thinking_stays_bound_when_a_developer_adds_a_page() -> None:
     storage, model = quire.MemoryStorage(), Model("anthropic")
     ctx = quire.open(storage, budget=1_500)
@@ -58,21 +45,6 @@ def test_thinking_stays_bound_when_a_developer_adds_a_page() -> None:
     assert thinking(ctx, model) == 1
     ctx.pages.set_detail("mem-1", "The pump has three valves. " * 5)  # it is before all replies
     assert thinking(ctx, model) == 0
-
-
-def test_a_reply_through_another_handle_needs_its_view() -> None:
-    storage, model = quire.MemoryStorage(), Model("anthropic")
-    one = quire.open(storage, budget=8_000)
-    one.user("Hello")
-    view = one.render()
-    other = quire.open(storage)
-    other.add(model.answer(view, Reply("One.", (), ("First.",))), view=view)
-    other.user("And?")
-    assert thinking(other, model) == 1
-    third = quire.open(storage)
-    third.add(model.answer(other.render(), Reply("Two.", (), ("Second.",))))
-    third.user("Well?")
-    assert thinking(third, model) == 1
 
 
 def test_thinking_after_a_preview_is_not_bound_and_a_view_of_another_context_is_refused() -> None:

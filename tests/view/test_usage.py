@@ -63,30 +63,6 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_learned(bad: dict[str, An
     assert ctx.stats().usage == {}
 
 
-def test_each_model_has_one_factor_by_whatever_name() -> None:
-    ctx = talking()
-    names = ("gpt-5", "gpt-5-2025-08-07", "anthropic/claude-sonnet-4-5-20250929", "claude-sonnet-4-5", None)
-    for name in names:
-        report(ctx, 1.1, name)
-    reports = {name: usage.reports for name, usage in ctx.stats().usage.items()}
-    assert reports == {"gpt-5": 2, "claude-sonnet-4-5": 2, "default": 1}
-
-
-def test_the_factor_settles_and_its_error_shows_the_spread() -> None:
-    ctx = talking()
-    for number in range(40):
-        report(ctx, 1.2 + (0.1 if number % 2 else -0.1), "uneven")
-        report(ctx, 1.2, "even")
-    uneven, even = ctx.stats().usage["uneven"], ctx.stats().usage["even"]
-    assert uneven.factor == pytest.approx(1.2, abs=0.02)
-    assert uneven.error == pytest.approx(0.1, abs=0.02)
-    assert even.factor == pytest.approx(1.2, abs=0.001)
-    assert even.error < 0.001
-    for _ in range(40):
-        report(ctx, 1.5, "even")
-    assert ctx.stats().usage["even"].factor == pytest.approx(1.5, abs=0.02)
-
-
 def test_the_budget_is_in_the_tokens_of_the_model() -> None:
     ctx = talking(turns=60)
     for model, factor in (("thrifty", 1.4), ("lavish", 0.7)):
@@ -97,13 +73,6 @@ def test_the_budget_is_in_the_tokens_of_the_model() -> None:
         view = ctx.render(model="thrifty-2026-01-01")
         assert view.tokens * 1.4 <= 4_000
         assert view.budget == 4_000
-
-
-def test_it_is_stored_only_when_the_factor_moves() -> None:
-    ctx = talking()
-    for factor in [1.3] * 20 + [1.6]:
-        report(ctx, factor)
-    assert len(list(ctx.history(operation="report_usage"))) == 2
 
 
 def test_it_is_known_again_after_reopening_and_in_a_fork(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The forms and options of a view, what it reads, and handles beside it."""
+"""The forms and options of a view, and what it reads."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -9,7 +9,6 @@ import pytest
 import quire
 from quire import CompressionConfig, Context, InvalidValue, MemoryStorage, RenderOptions, ToolCall
 from quire.errors import UnknownOption
-from tests.view_laws.laws import Forms, check_size
 
 
 def talking() -> Context:
@@ -73,35 +72,6 @@ def test_configurations_that_make_no_sense_are_refused(bad: dict[str, Any]) -> N
         quire.open("memory:", compression=CompressionConfig(**bad))
 
 
-def test_without_compression_nothing_is_folded_for_good() -> None:
-    ctx = quire.open("memory:", budget=600, compression=CompressionConfig(enabled=False))
-    for turn in range(20):
-        ctx.user(f"question {turn} " + "word " * 40)
-    seq = ctx.seq
-    assert ctx.render().tokens <= 600
-    assert ctx.seq == seq
-
-
-def call_of(**call: Any) -> dict[str, Any]:
-    return {"role": "assistant", "tool_calls": [{"id": "a", **call}]}
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "user", "name": "张伟", "content": "你好"},
-        {"role": "user", "name": "ada", "content": [{"type": "text", "text": "Hello"}]},
-        call_of(function={"name": "f", "arguments": 'not "json"'}),
-        call_of(custom={"name": "f", "input": "select 1"}),
-    ],
-)
-def test_no_form_costs_more_than_the_view_says(message: dict[str, Any]) -> None:
-    ctx = quire.open("memory:")
-    ctx.add(message)
-    view = ctx.render()
-    check_size(view, Forms(view), view.tokens)
-
-
 # Reads
 
 
@@ -145,36 +115,3 @@ def test_reads_follow_what_is_shown_and_not_what_there_is() -> None:
             ctx.render()
         reads.append(Counting.reads)
     assert reads[1] <= reads[0] + 20 < 600
-
-
-# Other handles, temporary blocks
-
-
-def test_a_temporary_block_is_seen_in_the_view_and_gone_after_it() -> None:
-    storage = MemoryStorage()
-    one, other = (quire.open(storage, "c") for _ in range(2))
-    one.user("a")
-    other.refresh()
-    before = one.render().openai()
-    with one.temporary():
-        one.user("only now")
-        assert "only now" in str(one.render().openai())
-    assert one.render().openai() == before
-    other.refresh()
-    with one.temporary():
-        one.user("only now")
-        one.render()
-        other.user("b")  # by an entry of the same seq
-    assert one.render().openai() == quire.open(storage, "c").render().openai()
-
-
-def test_a_context_that_was_deleted_and_made_again_is_drawn_anew() -> None:
-    storage = MemoryStorage()
-    one = quire.open(storage, "c")
-    one.user("old")
-    one.render()
-    quire.Library(storage).delete("c")
-    other = quire.open(storage, "c")
-    other.user("new")
-    one.refresh()
-    assert one.render().openai() == other.render().openai()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import CompressionConfig, ContentsPage, Context, DetailPage, IrreducibleFloor, PageIndex, ToolCall, View
+from quire import CompressionConfig, ContentsPage, Context, DetailPage, PageIndex, ToolCall, View
 from tests.view_laws.walks import WORDS
 
 WORDS_OF_A_TALK = [word for word in WORDS if word.isprintable() and word.strip() and "[" not in word]
@@ -98,42 +98,6 @@ def test_folding_never_makes_a_view_larger(seed: int) -> None:
         assert (view.fold is not None) <= (before > 1_000)  # only when it is forced
 
 
-def test_what_cannot_be_saved_is_not_folded() -> None:
-    ctx = quire.open("memory:", budget=5_000, compression=CompressionConfig(threshold=0, target_tokens=0))
-    for word in ("a", "b", "c"):
-        ctx.user(word)
-        ctx.render()
-    seq = ctx.seq
-    ctx.render()
-    assert ctx.seq == seq
-    assert folds(ctx) == []
-
-
-def test_a_preview_and_another_budget_write_nothing() -> None:
-    ctx = grown(0, turns=20, budget=1_000)
-    seq = ctx.seq
-    assert ctx.render(preview=True).tokens <= 1_000
-    assert ctx.render(max_tokens=600).tokens <= 600
-    assert ctx.seq == seq
-    assert ctx.render(reserve=300).tokens <= 700
-    assert ctx.seq == seq + 1
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_an_undone_fold_gives_back_the_same_bytes_and_stays_undone(seed: int) -> None:
-    ctx = grown(seed, turns=12, budget=100_000)
-    before = ctx.render().openai()
-    ctx.budget = ctx.render().tokens - 100
-    folded = ctx.render()
-    assert folded.fold is not None
-    ctx.undo(folds(ctx)[-1])
-    ctx.budget = 100_000
-    assert ctx.render().openai() == before
-    count = len(folds(ctx))
-    assert ctx.render().openai() == before
-    assert len(folds(ctx)) == count
-
-
 def test_an_undone_fold_is_not_made_again_until_the_budget_forces_it() -> None:
     ctx = grown(1, turns=10, budget=100_000, threshold=500)
     assert ctx.render().fold is not None
@@ -146,21 +110,6 @@ def test_an_undone_fold_is_not_made_again_until_the_budget_forces_it() -> None:
     ctx.budget = held.tokens - 150
     assert ctx.render().fold is not None
     assert ctx.render().tokens <= ctx.budget
-
-
-def test_the_floor_is_met_only_when_what_must_be_shown_exceeds_the_budget() -> None:
-    ctx = quire.open("memory:", budget=400)
-    ctx.system("Careful. " * 20)
-    for turn in range(10):
-        ask(ctx, range(turn, turn + 1), 300)
-        assert ctx.render().tokens <= 400
-    ctx.system("Careful. " * 500)
-    with pytest.raises(IrreducibleFloor) as caught:
-        ctx.render()
-    assert "sys-1" in dict(caught.value.parts)
-    assert caught.value.tokens > 400
-    ctx.budget = 2_000
-    assert ctx.render().tokens <= 2_000
 
 
 @pytest.mark.parametrize("budget", [300, 600, 1_500])
@@ -193,40 +142,6 @@ def test_thousands_of_exchanges_show_few_lines(request: pytest.FixtureRequest) -
     assert len(leaves) + len(shown(view, "whole")) == wanted
 
 
-def test_a_single_endless_turn_is_folded_inside() -> None:
-    ctx = quire.open("memory:", budget=1_500)
-    asked = ctx.user("Fix the bug in /src/app.py.")
-    for step in range(120):
-        ctx.assistant(f"Step {step}.", tool_calls=[ToolCall(f"c{step}", "run", f'{{"cmd": "test {step}"}}')])
-        ctx.tool_result(f"c{step}", f"line {step} " * 20)
-        view = ctx.render()
-        assert view.tokens <= 1_500
-        assert asked in [message.index for message in view.messages]
-        assert view.messages[-1].tool_call_id == f"c{step}"
-    assert sum(len(below(ctx, index)) for index in shown(view, "line")) > 100
-
-
-def test_folds_split_at_pinned_pages() -> None:
-    ctx = asked(8, 30, budget=800)
-    ctx.pages.pin("usr-4")
-    ask(ctx, range(8, 30), 30)
-    view = ctx.render()
-    pages = [page.index for page in view.pages if page.index.startswith("usr-")]
-    place = pages.index("usr-4")
-    assert "usr-4" in shown(view, "whole")
-    assert [leaf for index in pages[:place] for leaf in below(ctx, index)] == ["usr-1", "usr-2", "usr-3"]
-    assert all(int(leaf[4:]) > 4 for index in pages[place + 1 :] for leaf in below(ctx, index))
-
-
-def test_an_exchange_that_waits_for_results_is_not_folded() -> None:
-    ctx = asked(6, 30, budget=700)
-    ctx.assistant("word " * 200, tool_calls=[ToolCall("c", "look")])
-    view = ctx.render()
-    assert view.tokens <= 700
-    assert shown(view, "whole")[-1] == "usr-7"
-    assert view.messages[-1].tool_call_id == "c"
-
-
 def test_a_fold_stops_at_an_open_batch() -> None:
     ctx = asked(8, 60, budget=1_000)
     ctx.conversation.batch_start()
@@ -242,25 +157,6 @@ def test_a_fold_stops_at_an_open_batch() -> None:
             assert len({said[leaf] >= 8 for leaf in leaves}) <= 1
 
 
-def test_a_sliding_window_folds_whatever_is_older_however_long() -> None:
-    ctx = quire.open("memory:", budget=2_000, compression=CompressionConfig(sliding_window=2))
-    for turn in range(100):
-        ask(ctx, range(turn, turn + 1), 20)
-        ctx.assistant("answer " + "word " * 20)
-    assert shown(ctx.render(), "whole") == [f"usr-{n}" for n in range(197, 201)]
-
-
-def test_a_page_shorter_than_its_line_is_not_hidden() -> None:
-    ctx = quire.open("memory:", budget=1_500)
-    ctx.user("Hello")
-    for number in range(30):
-        ctx.pages.create_detail_page(f"note {number}", "word " * 300, "yes", "mem-0")
-    ask(ctx, range(9), 270)
-    view = ctx.render()
-    assert view.tokens <= ctx.budget
-    assert {page.granularity for page in view.pages if page.index.startswith("mem")} == {"whole"}
-
-
 def test_a_capacity_is_kept_and_what_is_private_has_none() -> None:
     ctx = quire.open("memory:", budget=20_000)
     for name, permission in (("cap", quire.Permission.READ_WRITE), ("own", quire.Permission.PRIVATE)):
@@ -273,27 +169,3 @@ def test_a_capacity_is_kept_and_what_is_private_has_none() -> None:
     assert "cap-40" in shown(view, "whole")
     private = [page for page in ctx.pages.list_pages("own") if isinstance(page, DetailPage)]
     assert {page.visibility for page in private} == {quire.Visibility.EXPANDED}
-
-
-def test_an_unanswered_call_shows_that_there_is_no_result() -> None:
-    ctx = quire.open("memory:")
-    ctx.user("q")
-    ctx.assistant("Let me see.", tool_calls=[ToolCall("a", "f"), ToolCall("b", "f")])
-    ctx.tool_result("b", "found")
-    results = {value["tool_call_id"]: value["content"] for value in ctx.render().openai() if value["role"] == "tool"}
-    assert results == {"a": "[no result]", "b": "found"}
-
-
-def test_hidden_and_archived_pages_are_drawn_as_they_are() -> None:
-    ctx = quire.open("memory:", budget=10_000)
-    ctx.system("Prompt.")
-    note = ctx.pages.create_detail_page("座位", "靠窗", "乘客想要靠窗的座位。", "mem-0")
-    ctx.user("Hello")
-    ctx.assistant("Hi")
-    assert "乘客想要靠窗的座位。" in str(ctx.render().openai())
-    ctx.pages.hide(note)
-    ctx.pages.archive("usr-2")
-    view = ctx.render()
-    assert note in shown(view, "line")
-    assert "usr-2" not in [page.index for page in view.pages]
-    assert ctx.why("usr-2").call == "restore('usr-2')"
