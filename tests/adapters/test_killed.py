@@ -10,12 +10,10 @@ from random import SystemRandom
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-FRAMEWORKS = ("agents", "langchain", "history", "store", "pydantic_ai")
+OTHERS = ("anthropic", "agents", "langchain", "history", "store", "pydantic_ai")
 
 
-@pytest.mark.parametrize(
-    "kind", ["openai", "anthropic", *(pytest.param(kind, marks=pytest.mark.clients) for kind in FRAMEWORKS)]
-)
+@pytest.mark.parametrize("kind", ["openai", *(pytest.param(kind, marks=pytest.mark.clients) for kind in OTHERS)])
 def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
