@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 from bench.compare.figures import baseline, table
@@ -29,15 +30,19 @@ def main(arguments: Sequence[str]) -> int:
     groups += [LONG] if chosen.long and LONG not in groups else []
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="quire-compare-") as name:
-        old, new = install(chosen.old, Path(name) / "old"), install(chosen.new, Path(name) / "new")
+        try:
+            old, new = install(chosen.old, Path(name) / "old"), install(chosen.new, Path(name) / "new")
+        except CalledProcessError as error:
+            parser.error(str(error.stderr or error).strip())
         run = Run((old, new), Path(name), chosen.quick, {}, [])
         rows = [row for group in groups for row in GROUPS[group](run)]
     print(f"old: {old.name} ({old.commit[:10]}), new: {new.name} ({new.commit[:10]})")
     print(table(rows), f"\n{(time.monotonic() - start) / 60:.1f} minutes", *run.samples, sep="\n")
     for what, reason in run.left_out.items():
         print(f"left out: {what}: {reason}")
-    about = {"machine": _machine(), "quick": run.quick, "samples": run.samples, "left_out": run.left_out}
-    names = {side: {"name": version.name, "commit": version.commit} for side, version in (("old", old), ("new", new))}
+    machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
+    about = {"machine": machine, "quick": run.quick, "samples": run.samples, "left_out": run.left_out}
+    names = {"old": {"name": old.name, "commit": old.commit}, "new": {"name": new.name, "commit": new.commit}}
     if chosen.json:
         _write(Path(chosen.json), {**names, **about, "rows": [row._asdict() for row in rows]})
     if chosen.store:
@@ -60,10 +65,6 @@ def _parser() -> argparse.ArgumentParser:
         "--store", action="store_true", help="keep the figures of OLD in bench/results/compare-OLD.json"
     )
     return parser
-
-
-def _machine() -> dict[str, Any]:
-    return {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import quire
-from bench.compare.talks import Dialogue, dialogues, opened
+from bench.compare.talks import dialogues, opened
 from bench.traces import Values, conversation, cost, system, traces, with_distinct_calls
 
 PRICES = {"fresh": 1.0, "read": 0.1, "write": 1.25}
 """Of an input token: sent anew, read from the provider's cache, sent anew and written to it."""
 _PROMPT = "You are a helpful companion who remembers what was said."
-_HITS = 5
 _FACT = re.compile(
     r"https?://[^\s\"'<>)]+|[\w.+-]+@[\w-]+(?:\.\w+)+|(?:/[\w.-]+){2,}|\d{4}-\d\d-\d\d(?:T[\d:]+\d)?|\d{1,2}:\d\d(?::\d\d)?"
     r"|[$€£¥]\d[\d,]*(?:\.\d+)?|\w+(?:Error|Exception)\b|(?=\w*\d)(?=\w*[A-Za-z])\w{3,}|\d+(?:[.,]\d+)*\d"
@@ -94,10 +93,9 @@ def facts(budget: int, starts: list[int], length: int) -> dict[str, float]:
 
 
 def _is_found(ctx: quire.Context, fact: str) -> bool:
-    """Return whether one of the first hits for a fact contains it."""
-    for hit in ctx.find(fact, limit=_HITS):
-        page = ctx.pages.get_page(hit.index)
-        body = ctx.pages.detail(hit.index) if isinstance(page, quire.DetailPage) else ""
+    """Return whether one of the first five hits for a fact contains it."""
+    for page in (ctx.pages.get_page(hit.index) for hit in ctx.find(fact, limit=5)):
+        body = ctx.pages.detail(page.index) if isinstance(page, quire.DetailPage) else ""
         if fact.casefold() in f"{page.name} {page.description} {body}".casefold():
             return True
     return False
@@ -119,36 +117,26 @@ def strict(budget: int, step: int) -> dict[str, float]:
 def shown(name: str, budget: int, recall: float | bool, first: int, step: int) -> dict[str, float]:
     """Return the share of questions with all evidence in the view, and the mean tokens of the views.
 
-    Takes the first dialogues of a data set and every `step`-th question. Each dialogue is drawn as it grows.
+    Takes the first dialogues of a data set and every `step`-th question. A dialogue is drawn before every reply.
     """
     asked = whole = tokens = 0
     part = 0.0
     for dialogue in dialogues(name)[:first]:
-        ctx = _told(dialogue, budget)
+        ctx = opened("memory:", budget=budget)
+        ctx.system(_PROMPT)
+        for when, message in dialogue.messages:
+            ctx.add(message, at=when)
+            if message["role"] == "user":
+                ctx.render()
         end = max(when for when, _ in dialogue.messages) + timedelta(hours=1)
         for question, answers in dialogue.questions[::step]:
             with ctx.temporary():
                 ctx.user(question, at=end)
                 view = ctx.render(recall=recall)
-            text = _flat("\n".join(str(message.get("content") or "") for message in view.openai()))
-            there = [_flat(each) in text for each in answers]
+            words = " ".join(str(message.get("content") or "") for message in view.openai()).split()
+            text = " ".join(words)  # in one line, because further lines of recalled texts are indented
+            there = [" ".join(each.split()) in text for each in answers]
             asked, whole, tokens = asked + 1, whole + all(there), tokens + view.tokens
             part += sum(there) / len(there)
         ctx.close()
     return {"all evidence": whole / asked, "part of evidence": part / asked, "tokens": tokens / asked}
-
-
-def _told(dialogue: Dialogue, budget: int) -> quire.Context:
-    """Return a dialogue as a program stores it: a view before every reply."""
-    ctx = opened("memory:", budget=budget)
-    ctx.system(_PROMPT)
-    for when, message in dialogue.messages:
-        ctx.add(message, at=when)
-        if message["role"] == "user":
-            ctx.render()
-    return ctx
-
-
-def _flat(text: str) -> str:
-    """Return a text in one line, because further lines of recalled texts are indented."""
-    return " ".join(text.split())

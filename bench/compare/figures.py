@@ -47,27 +47,30 @@ STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": mean,
     "p99": lambda values: percentile(values, 0.99),
     "worst": max,
-    "typical": median,
 }
-"""What is made of the seconds of all rounds. A typical value is the median of what does not come in pairs."""
+"""What is made of the seconds of all rounds."""
 
 
-def compare(statistic: str, old: Rounds, new: Rounds) -> tuple[float, float]:
-    """Return the ratio of new to old, and its noise: the rounds are drawn again at random, in pairs.
+def compare(statistic: str, old: Rounds, new: Rounds, processes: int = 1) -> tuple[float, float]:
+    """Return the ratio of new to old, and its noise: processes and their rounds are drawn again at random, in pairs.
 
-    The ratio of medians is the median of the ratios of each round, so that a slow minute hits both sides alike.
+    The ratio of medians is the median of the ratios of all rounds, so that a slow minute hits both sides alike.
     """
+    size, chance = len(old) // processes, Random(1)
 
     def ratio(places: Sequence[int]) -> float:
-        if statistic == "median":
+        if statistic == "median" and all(old) and all(new):
             return median(median(new[place]) / median(old[place]) for place in places)
         chosen = (flat([side[place] for place in places]) for side in (old, new))
         one, other = (STATISTICS[statistic](values) if values else 0.0 for values in chosen)
         return other / one if one else 0.0
 
-    places, chance = range(len(old)), Random(1)
-    found = [ratio(chance.choices(places, k=len(places))) for _ in range(_SAMPLES)]
-    return ratio(places), (percentile(found, 0.95) - percentile(found, 0.05)) / 2
+    def draw() -> list[int]:
+        starts = chance.choices(range(0, len(old), size), k=processes)
+        return [start + chance.randrange(size) for start in starts for _ in range(size)]
+
+    found = [ratio(draw()) for _ in range(_SAMPLES)]
+    return ratio(range(len(old))), (percentile(found, 0.95) - percentile(found, 0.05)) / 2
 
 
 def written(value: float, unit: str) -> str:

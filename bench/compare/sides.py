@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 ROOT = Path(__file__).resolve().parents[2]
 WORKING_TREE = "the working tree"
 _FILES = ("src", "pyproject.toml", "README.md", "LICENSE")
-_EXTRAS = ("postgres", "s3")
 
 
 class MeasureError(Exception):
@@ -63,7 +62,7 @@ def _interpreter(folder: Path) -> str:
 def _requirements(folder: Path) -> list[str]:
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {})
-    return sorted([*project["dependencies"], *(each for name in _EXTRAS for each in extras.get(name, ()))])
+    return sorted([*project["dependencies"], *(each for name in ("postgres", "s3") for each in extras.get(name, ()))])
 
 
 class Worker:
@@ -94,8 +93,7 @@ class Worker:
     def send(self, **command: Any) -> None:
         """Send a command; `answer` returns its answer."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(command), file=self._process.stdin, flush=True)
 
     def answer(self) -> dict[str, Any]:
         """Return the answer to the oldest command that has none yet. Raises `MeasureError`."""

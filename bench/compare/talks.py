@@ -5,6 +5,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple
@@ -58,10 +59,7 @@ def _messages(row: Values) -> Iterator[tuple[datetime, Values]]:
 
 
 def _time(written: str) -> datetime:
-    plain = re.sub(r" 周. ", " ", written)
     for form in _DATES:
-        try:
-            return datetime.strptime(plain, form).replace(tzinfo=UTC)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            return datetime.strptime(re.sub(r" 周. ", " ", written), form).replace(tzinfo=UTC)
     raise ValueError(f"unknown form of a date: {written}")

@@ -1,51 +1,60 @@
 """What is timed: workers of both sides and of the raw floor measure in turns, a few operations each time."""
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shutil import copytree, rmtree
 from statistics import median
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from bench.compare import servers
 from bench.compare.figures import STATISTICS, Row, compare, flat, plain
 from bench.compare.sides import Side, Worker
 
 Sides = tuple[Side, Side]
 Series = dict[str, list[list[float]]]
 _CROWD = 8
-_STATISTICS = {"turn": ("median", "mean", "p99", "worst"), "processor": ("mean",), "fold": ("typical",)}
+_STATISTICS = {"turn": ("median", "mean", "p99", "worst"), "processor": ("mean",)}
 """What is reported of a series; of the others only the median."""
 
 
 class Timed(NamedTuple):
     """A timed program of the workers, its options, the names of its series, and how long it runs.
 
-    `where` is the store, with the name of a new folder for `{}`. The `processes` run one after the other, as one may be
-    slower than another by chance.
+    `where` is the store, with a new folder for `{}`. Several `processes` run, as one may be slower by chance.
     """
 
     program: str
     options: Mapping[str, Any]
     names: Mapping[str, str]
-    rounds: int = 20
+    rounds: int = 12
     batch: int = 25
-    processes: int = 2
+    processes: int = 4
     where: str = "sqlite:{}/store.db"
 
 
 def measure(plan: Timed, group: str, sides: Sides, folder: Path) -> list[Row]:
     """Return the rows of a timed program. Raises `MeasureError`."""
     found = [Series(), Series(), Series()]
+    built = [_build(plan, side, folder) for side in sides]
     for _ in range(plan.processes):
-        places = [folder / uuid4().hex for _ in found]
-        for place in places:
-            place.mkdir()
-        starts = [(plan.program, {**plan.options, "where": plan.where.format(place)}) for place in places[:2]]
-        starts.append(("floor", {"where": str(places[2] / "floor.db"), "budget": plan.options.get("budget", 0)}))
+        places = [copytree(each, folder / uuid4().hex) for each in built]
+        starts = [(plan.program, {**plan.options, "where": plan.where.format(place)}) for place in places]
+        raw = folder / f"{uuid4().hex}.db"
+        starts.append(("floor", {"where": str(raw), "budget": plan.options.get("budget", 0)}))
         _alternate(sides, starts, plan, found)
     return _rows(plan, group, found)
+
+
+def _build(plan: Timed, side: Side, folder: Path) -> Path:
+    """Return a folder with the conversation that a program begins with, which every process gets a copy of."""
+    place = folder / uuid4().hex
+    place.mkdir()
+    if "messages" in plan.options:
+        with Worker(side) as worker:
+            worker.ask(once="build", options={**plan.options, "where": plan.where.format(place)})
+    return place
 
 
 def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, found: Sequence[Series]) -> None:
@@ -67,32 +76,32 @@ def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, fou
 
 def _rows(plan: Timed, group: str, found: Sequence[Series]) -> list[Row]:
     old, new, raw = found
-    floor = median(flat(raw["floor"]))
-    rows = []
+    floor, rows = median(flat(raw["floor"])), []
     for series, name in plan.names.items():
         statistics = _STATISTICS.get(series, ("median",))
         for statistic in statistics if any(old[series]) and any(new[series]) else ():
             one, other = (STATISTICS[statistic](flat(side[series])) for side in (old, new))
             full = name if len(statistics) == 1 else f"{name}: {statistic}"
-            rows.append(Row(group, full, "s", one, other, *compare(statistic, old[series], new[series]), floor))
-    if any(old.get("fold", ())) and any(new["fold"]):  # work that is done in advance counts too
-        one, other = (sum(flat(side["turn"])) / len(flat(side["fold"])) for side in (old, new))
-        _, noise = compare("mean", old["turn"], new["turn"])
-        rows.append(Row(group, f"{plan.names['fold']}, and all since", "s", one, other, other / one, noise, floor))
+            ratio, noise = compare(statistic, old[series], new[series], plan.processes)
+            rows.append(Row(group, full, "s", one, other, ratio, noise, floor))
+            if series == "fold":  # work that is done in advance counts too
+                one, other = (sum(flat(side["processor"])) / len(flat(side["fold"])) for side in (old, new))
+                _, noise = compare("mean", old["processor"], new["processor"], plan.processes)
+                rows.append(Row(group, f"{name}, and all since", "s", one, other, other / one, noise, floor))
     return rows
 
 
 def postgres(group: str, sides: Sides, rounds: int) -> list[Row]:
     """Return a commit to PostgreSQL, and the rate of eight workers as a share of eight that insert bare rows."""
-    plan = Timed("append", {}, {"append": "append, PostgreSQL without fsync"}, rounds)
+    plan = Timed("append", {}, {"append": "append, PostgreSQL without fsync"}, rounds, 25, 1)
     found = [Series(), Series(), Series()]
-    with servers.postgres("old", "new", "bare") as (*urls, bare):
+    with _postgres() as (*urls, bare):
         starts = [("append", {"where": url, "messages": 0}) for url in urls]
         _alternate(sides, [*starts, ("bare_postgres", {"where": bare})], plan, found)
         old, new, raw = _crowds(sides, urls, bare, rounds)
     one, other = (median(rate / most for [rate], [most] in zip(side, raw, strict=True)) for side in (old, new))
-    name = f"rate of {_CROWD} workers, of that of bare inserts"
-    return [*_rows(plan, group, found), Row(group, name, "share", one, other, *compare("median", old, new))]
+    rate = Row(group, f"rate of {_CROWD} workers, of bare inserts", "share", one, other, *compare("median", old, new))
+    return [*_rows(plan, group, found), rate]
 
 
 def _crowds(sides: Sides, urls: Sequence[str], bare: str, rounds: int) -> list[list[list[float]]]:
@@ -117,7 +126,7 @@ def _crowds(sides: Sides, urls: Sequence[str], bare: str, rounds: int) -> list[l
 
 def s3(group: str, sides: Sides) -> list[Row]:
     """Return the requests of each operation on S3, counted between the client and the server."""
-    with servers.s3() as (variables, bucket, seen):
+    with _s3() as (variables, bucket, seen):
         old, new = (_requests(side, variables, bucket, seen) for side in sides)
     return [plain(group, f"S3 requests, {name}", "", old[name], new[name]) for name in old]
 
@@ -133,3 +142,33 @@ def _requests(side: Side, variables: dict[str, str], bucket: str, seen: Sequence
             found[name] = (len(seen) - before) / repeats
             before = len(seen)
     return found
+
+
+@contextmanager
+def _postgres() -> Iterator[list[str]]:
+    """Start a server and yield the URLs of three new databases. Raises what pytest raises to skip a test."""
+    import psycopg
+
+    from tests.servers.postgres import new_server
+
+    server = new_server()
+    try:
+        with psycopg.connect(server.url(), autocommit=True) as db:
+            for name in ("old", "new", "bare"):
+                db.execute(f'CREATE DATABASE "{name}"')
+        yield [server.url(database=name) for name in ("old", "new", "bare")]
+    finally:
+        server.stop()
+        rmtree(server.folder, ignore_errors=True)
+
+
+@contextmanager
+def _s3() -> Iterator[tuple[dict[str, str], str, list[tuple[str, str]]]]:
+    """Yield the environment of clients of an S3 server, a bucket, and the requests so far. Raises like `_postgres`."""
+    from tests.servers.s3 import server
+    from tests.servers.s3_proxy import Proxy, serving
+
+    there = server()
+    with serving(proxy := Proxy(there.endpoint)) as address:
+        keys = {"AWS_ACCESS_KEY_ID": there.access_key_id, "AWS_SECRET_ACCESS_KEY": there.secret_access_key}
+        yield {"AWS_ENDPOINT_URL": address, "AWS_REGION": "us-east-1", **keys}, there.bucket, proxy.seen

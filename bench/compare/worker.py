@@ -43,16 +43,23 @@ def endless(start: int) -> Iterator[Values]:
 
 
 def store(where: str, messages: int, budget: int = BUDGET, name: str = "bench") -> quire.Context:
-    """Return a context with a conversation of this length, drawn once."""
+    """Return a context with a conversation of this length, drawn once. It may be there already."""
     ctx = opened(where, name, budget=budget)
-    ctx.system(system())
-    ctx.import_messages(conversation(messages))
+    if not any(True for _ in ctx.messages()):
+        ctx.system(system())
+        ctx.import_messages(conversation(messages))
     ctx.render()
     return ctx
 
 
+def build(where: str, messages: int, budget: int = BUDGET) -> dict[str, float]:
+    """Leave a conversation of this length in a store."""
+    store(where, messages, budget).close()
+    return {}
+
+
 def turn(where: str, messages: int, budget: int) -> Step:
-    """Add a message and draw the view as the provider gets it. A turn that folds counts as a fold too."""
+    """Add a message and draw the view as the provider gets it. The processor time is steadier."""
     ctx, rest = store(where, messages, budget), endless(messages)
 
     def step() -> Mapping[str, float]:
@@ -62,7 +69,7 @@ def turn(where: str, messages: int, budget: int) -> Step:
         view = ctx.render()
         view.openai()
         found = {"turn": time.perf_counter() - start, "processor": time.process_time() - worked}
-        return found if view.fold is None else {**found, "fold": found["turn"]}
+        return found if view.fold is None else {**found, "fold": found["processor"]}
 
     return step
 
@@ -82,17 +89,14 @@ def fresh(where: str, code: str) -> Step:
 
 def resume(where: str, messages: int) -> Step:
     """Open a context, then set its prompt and draw its view."""
-    store(where, messages).close()
 
     def step() -> Mapping[str, float]:
         start = time.perf_counter()
-        ctx = opened(where)
-        middle = time.perf_counter()
-        ctx.system(system())
-        ctx.render().openai()
-        end = time.perf_counter()
-        ctx.close()
-        return {"open": middle - start, "resume": end - start}
+        with opened(where) as ctx:
+            middle = time.perf_counter()
+            ctx.system(system())
+            ctx.render().openai()
+            return {"open": middle - start, "resume": time.perf_counter() - start}
 
     return step
 
@@ -110,23 +114,19 @@ def contexts(where: str, number: int) -> Step:
         with library.open(f"user-{place}", budget=BUDGET) as ctx:
             ctx.user(f"I am user {place}.")
 
-    def step() -> Mapping[str, float]:
-        start = time.perf_counter()
+    def visit() -> None:
         with library.open(f"user-{chance.randrange(number)}") as ctx:
             ctx.render().openai()
-            return {"open": time.perf_counter() - start}
 
-    return step
+    return lambda: {"open": seconds(visit)}
 
 
 def queries(messages: int) -> Iterator[str]:
     """Yield three words that stand together somewhere in a conversation."""
-    chance = Random(9)
     texts = [words for message in conversation(messages) if len(words := message["content"].split()) > 8]
-    while True:
-        words = chance.choice(texts)
-        start = chance.randrange(len(words) - 3)
-        yield " ".join(words[start : start + 3])
+    for place in count():
+        words = texts[place * 7_919 % len(texts)]
+        yield " ".join(words[place % 6 : place % 6 + 3])
 
 
 def find(where: str, messages: int) -> Step:
@@ -165,19 +165,15 @@ def pages(where: str, number: int) -> Step:
     listed = [page.index for page in ctx.pages.list_pages("usr") if isinstance(page, quire.DetailPage)]
     Random(5).shuffle(listed)
 
-    def read(index: str) -> None:
+    def read(index: str) -> str:
         with opened(where, counter=counter) as other:
-            other.pages.detail(index)
+            return other.pages.detail(index)
 
-    def step() -> Mapping[str, float]:
-        index = listed.pop()
-        return {
-            "append": seconds(lambda: ctx.user("One more order.")),
-            "read": seconds(lambda: read(index)),
-            "hide": seconds(lambda: ctx.pages.hide(index)),
-        }
-
-    return step
+    return lambda: {
+        "append": seconds(lambda: ctx.user("One more order.")),
+        "read": seconds(lambda: read(listed[-1])),
+        "hide": seconds(lambda: ctx.pages.hide(listed.pop())),
+    }
 
 
 def operations(where: str) -> Step:
@@ -210,8 +206,7 @@ def floor(where: str, budget: int) -> Step:
 
     def once() -> None:
         raw.append(next(rest))
-        if budget:
-            raw.render()
+        _ = raw.render() if budget else ()
 
     return lambda: {"floor": seconds(once)}
 
@@ -222,8 +217,8 @@ def bare_postgres(where: str) -> Step:
 
     db = psycopg.connect(where, autocommit=True)
     db.execute("CREATE TABLE IF NOT EXISTS floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text)")
-    rest, sql = endless(0), "INSERT INTO floor (body) VALUES (%s)"
-    return lambda: {"floor": seconds(lambda: db.execute(sql, (json.dumps(next(rest)),)))}
+    bodies, sql = map(json.dumps, endless(0)), "INSERT INTO floor (body) VALUES (%s)"
+    return lambda: {"floor": seconds(lambda: db.execute(sql, (next(bodies),)))}
 
 
 def disk(kind: str, folder: str, messages: int) -> dict[str, float]:
@@ -235,27 +230,28 @@ def disk(kind: str, folder: str, messages: int) -> dict[str, float]:
             for message in () if search else conversation(messages):
                 ctx.add(message)
                 ctx.render()
-            if search:
-                ctx.find("flight")
+            _ = ctx.find("flight") if search else ()
         sizes.append(sum(512 * file.stat().st_blocks for file in path.rglob("*")))
-    return {"on disk": sizes[0], "on disk after a search": sizes[1]}
+    return dict(zip(("on disk", "on disk after a search"), sizes, strict=True))
 
 
-def installed() -> dict[str, float]:
-    """Return the bytes that pip installs for quire and for the packages that it needs, without extras."""
-    root = Path(str(quire.__file__)).parent
-    waiting = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["dependencies"]
-    sizes = {"": sum(file.stat().st_size for file in root.rglob("*") if file.is_file() and file.suffix != ".pyc")}
+def size() -> dict[str, float]:
+    """Return the size of the source, and of quire and the packages that it needs as pip installs them, no extras."""
+    root = Path(str(quire.__file__)).resolve().parent
+    files = [*root.rglob("*")]
+    source = [file.read_bytes().count(b"\n") for file in files if file.suffix == ".py"]
+    own = sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
+    waiting, sizes = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["dependencies"], {}
     for needed in waiting:
         package = metadata.distribution(re.split(r"[^\w.-]", needed)[0])
-        if package.name not in sizes:
-            sizes[package.name] = sum(file.size or 0 for file in package.files or ())
-            waiting += [each for each in package.requires or () if ";" not in each]
-    return {"quire": sizes[""], "what it needs": sum(sizes.values()) - sizes[""]}
+        sizes[package.name] = sum(file.size or 0 for file in package.files or ())
+        waiting += [each for each in package.requires or () if ";" not in each]
+    counts = {"lines of Python": sum(source), "files of Python": len(source)}
+    return {**counts, "installed, quire": own, "installed, what it needs": sum(sizes.values())}
 
 
 _TIMED = (turn, append, fresh, resume, fork, contexts, find, recall, pages, operations, floor, bare_postgres)
-_ONCE = (disk, installed, bill, facts, strict, shown)
+_ONCE = (build, disk, size, bill, facts, strict, shown)
 PROGRAMS: Mapping[str, Callable[..., Any]] = {program.__name__: program for program in (*_TIMED, *_ONCE)}
 
 
@@ -275,13 +271,11 @@ def serve(commands: TextIO, answers: TextIO) -> None:
                     answer[name].append(took)
         except Exception as error:  # the other side, and the other measurements, go on
             answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is not an answer
-    replies.write(json.dumps({"quire": str(Path(str(quire.__file__)).resolve())}) + "\n")
-    replies.flush()
+    print(json.dumps({"quire": str(Path(str(quire.__file__)).resolve())}), file=replies, flush=True)
     serve(sys.stdin, replies)
