@@ -21,8 +21,7 @@ from quire.conversation.turn import Turn
 from quire.core import lease
 from quire.core.records import decode_head
 from quire.storage.base import FAMILIES, RESERVED
-from tests.conversation import test_faults as talk_tests
-from tests.test_faults import CHANGES, library, snapshot, system_on
+from tests.test_faults import CHANGES, SEVERAL_COMMITS, library, opened, seen
 
 DEAD = "of a dead worker"
 PURGED, PURGED_TEXT = "mem-6", b"deep text"
@@ -51,9 +50,9 @@ def _turn(talk: Context) -> None:
 
 def _after_a_dead_turn(storage: Storage) -> Context:
     """Return a handle on the conversation after a worker died in its turn."""
-    talk = talk_tests.talk_on(storage)
+    talk = opened(storage)
     if all(message.text != DEAD for message in talk.messages(all=True)):
-        other = talk_tests.talk_on(storage)
+        other = opened(storage)
         engine, name = other.pages._engine, other.name
         with _dead_workers():
             held = lease.acquire(
@@ -153,24 +152,17 @@ STEPS: dict[str, Callable[[Context], None]] = {
 
 
 def _cases() -> dict[str, Case]:
-    pages = {
-        f"pages: {name}": Case(library, system_on, operation, snapshot)
-        for name, operation in CHANGES.items()
-        if name != "set_storage"  # it leaves the storage
-    }
-    talk = {
-        f"conversation: {name}": Case(talk_tests.library, talk_tests.talk_on, operation, talk_tests.seen)
-        for name, operation in talk_tests.OPERATIONS.items()
-    }
+    changes = {name: operation for name, operation in CHANGES.items() if name not in SEVERAL_COMMITS}
+    cases = {f"change: {name}": Case(library, opened, operation, seen) for name, operation in changes.items()}
     steps = {
-        f"in steps: {name}": Case(talk_tests.library, talk_tests.talk_on, operation, _messages, in_steps=True)
+        f"in steps: {name}": Case(library, opened, operation, _messages, in_steps=True)
         for name, operation in STEPS.items()
     }
     steps["in steps: undo of a dead turn"] = Case(
-        talk_tests.library, _after_a_dead_turn, _turn_after_a_dead_one, _messages, in_steps=True
+        library, _after_a_dead_turn, _turn_after_a_dead_one, _messages, in_steps=True
     )
-    steps["in steps: purge"] = Case(library, system_on, _purge, _traces, in_steps=True)
-    return pages | talk | steps
+    steps["in steps: purge"] = Case(library, lambda storage: opened(storage).pages, _purge, _traces, in_steps=True)
+    return cases | steps
 
 
 CASES = _cases()

@@ -474,7 +474,7 @@ def control(options: Options) -> Iterator[Control]:
     random = options.random("faults control")
     for kind, title in (("torn", "half of the writes of a commit are made"), ("swallowed", "an error is swallowed")):
         found = ""
-        for name in ("pages: create_detail_page", "conversation: user"):
+        for name in ("change: create_detail_page", "change: user"):
             calls = trials.course(name).calls
             try:
                 _, wrong = trials.fail(name, calls.index("commit") + 1, kind, random)

@@ -1,6 +1,5 @@
 """Connections that the caller has: SQLite with the caller's own tables, one PostgreSQL connection, and a pool."""
 
-import asyncio
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -94,14 +93,6 @@ def test_the_settings_of_a_sqlite3_connection_do_not_matter(tmp_path: Path) -> N
         assert connection.row_factory is sqlite3.Row
 
 
-def test_a_row_trace_of_apsw_does_not_matter(tmp_path: Path) -> None:
-    with closing(apsw.Connection(str(tmp_path / "app.db"))) as connection:
-        connection.row_trace = lambda _, row: {"row": row}
-        with quire.open(connection, "agent") as ctx:
-            ctx.user("你好")
-            assert ctx.messages()[0].text == "你好"
-
-
 def test_two_connections_to_one_file_conflict(tmp_path: Path) -> None:
     with closing(_connect(tmp_path / "app.db")) as one, closing(_connect(tmp_path / "app.db")) as two:
         first, second = quire.open(one, "agent"), quire.open(two, "agent")
@@ -116,24 +107,6 @@ def test_two_connections_to_one_file_conflict(tmp_path: Path) -> None:
             second.user("third")
         one.rollback()
         assert [message.text for message in second.messages()] == ["first", "second"]
-
-
-def test_a_connection_of_another_thread_is_named(tmp_path: Path) -> None:
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        for call in (lambda: ctx.user("from another thread"), lambda: quire.open(connection, "another")):
-            try:
-                call()
-            except InvalidOperation as error:
-                errors.append(error)
-
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        ctx = quire.open(connection, "agent")
-        thread = Thread(target=work)
-        thread.start()
-        thread.join()
-        assert len(errors) == 2
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -283,13 +256,6 @@ def test_quire_open_takes_a_postgres_connection_and_a_pool() -> None:
 
 
 @pytest.mark.servers
-def test_several_storages_share_one_postgres_connection() -> None:
-    with _postgres() as connection:
-        schema = new_schema()
-        write_in_threads([PostgresStorage(connection, schema=schema, busy_seconds=60) for _ in range(3)])
-
-
-@pytest.mark.servers
 def test_a_lost_postgres_connection_is_reported() -> None:
     with _postgres() as connection, _postgres(autocommit=True) as other:
         storage = PostgresStorage(connection, schema=new_schema(), busy_seconds=0.3)
@@ -300,16 +266,3 @@ def test_a_lost_postgres_connection_is_reported() -> None:
             ctx.user("two")
     with pytest.raises(InvalidValue):
         PostgresStorage(connection)
-
-
-@pytest.mark.servers
-def test_other_postgres_objects_are_refused() -> None:
-    with pytest.raises(InvalidValue):
-        PostgresStorage(object())  # type: ignore[arg-type]
-
-    async def open_asynchronous() -> None:
-        async with await psycopg.AsyncConnection.connect(server_url()) as connection:
-            quire.open(connection)  # type: ignore[arg-type]
-
-    with pytest.raises(InvalidValue):
-        asyncio.run(open_asynchronous())

@@ -11,7 +11,7 @@ import pytest
 import quire
 from quire import FileStorage, Segment, StorageFailure
 from quire.testing.contexts import ACCEPTED
-from tests.storage.folders import agrees, context_in, filled, readable
+from tests.storage.folders import agrees, context_in, filled
 
 Tamper = Callable[[Path], object]
 
@@ -76,15 +76,6 @@ def test_deleted_readable_files_are_written_again_when_the_folder_is_opened(root
     system = context_in(storage).pages
     agrees(root, system)
     assert system.check() == []
-    storage.close()
-
-
-def test_readable_files_deleted_under_an_open_handle_come_back_with_the_next_change(root: Path) -> None:
-    storage = FileStorage(root)
-    system = filled(storage)
-    shutil.rmtree(next(root.glob("*/pages/mem")))
-    system.set_detail("mem-1", "written after the deletion")
-    assert readable(root)["mem-1"][1] == "written after the deletion"
     storage.close()
 
 

@@ -17,8 +17,6 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.full = False
-        self.keeps = -1
-        """The number of pages that can be deleted before a delete fails; -1 if none fails."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, page: DetailPage) -> None:
@@ -30,9 +28,6 @@ class Folder:
         return DetailPage.from_json((self.folder / f"{index}.json").read_text("utf-8"))
 
     def delete(self, index: str) -> None:
-        if self.keeps == 0:
-            raise OSError("not allowed")
-        self.keeps -= 1
         (self.folder / f"{index}.json").unlink(missing_ok=True)
 
     def exists(self, index: str) -> bool:
@@ -93,40 +88,3 @@ def test_a_failed_save_changes_nothing_and_a_missing_page_is_noticed(tmp_path: P
         FiveCallStorage(folder)
     with pytest.raises(InvalidValue):
         FiveCallStorage(object())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("deleted", range(4))
-@pytest.mark.parametrize("finish", ["scrub", "open", "create"])
-def test_an_interrupted_drop_never_brings_an_older_state_back(tmp_path: Path, deleted: int, finish: str) -> None:
-    folder = Folder(tmp_path)
-    storage = FiveCallStorage(folder)
-    with quire.open(storage, "a") as ctx:
-        ctx.user("Old")
-        ctx.user("Newer")
-    folder.keeps = deleted
-    with pytest.raises(StorageFailure):
-        quire.Library(storage).delete("a")
-    assert not quire.Library(storage).exists("a")
-    assert not quire.Library(FiveCallStorage(folder)).exists("a")  # the leftovers cannot be deleted now either
-    folder.keeps = -1
-    if finish == "scrub":
-        quire.Library(storage).scrub()
-    elif finish == "open":
-        FiveCallStorage(folder)
-    assert finish == "create" or not list(folder.list())
-    with quire.open(storage, "a") as ctx:
-        ctx.user("New")
-    with quire.open(FiveCallStorage(folder), "a") as ctx:
-        assert [message.text for message in ctx.messages()] == ["New"]
-
-
-def test_a_drop_that_cannot_be_saved_changes_nothing(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    storage = FiveCallStorage(folder)
-    with quire.open(storage, "a") as ctx:
-        ctx.user("Hi")
-    folder.full = True
-    with pytest.raises(StorageFailure):
-        quire.Library(storage).delete("a")
-    for opened in (storage, FiveCallStorage(folder)):
-        assert quire.Library(opened).exists("a")

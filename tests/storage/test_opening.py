@@ -55,29 +55,9 @@ def test_a_url_or_path_names_its_backend(
     assert made is None or (tmp_path / made).exists()
 
 
-def test_a_path_object_is_an_sqlite_file(tmp_path: Path) -> None:
-    storage = open_storage(tmp_path / "notes:1.db")
-    assert type(storage) is SQLiteStorage
-    assert (tmp_path / "notes:1.db").exists()
-    storage.close()
-
-
 @pytest.mark.parametrize(
     "where",
-    [
-        "",
-        " ",
-        "memory:x",
-        "memory://",
-        "file:",
-        "file://",
-        "sqlite:",
-        "sqlite://",
-        "http://x/y",
-        "nosuch:x",
-        "a\0b",
-        "file:a\0b",
-    ],
+    ["", " ", "memory:x", "memory://", "file:", "file://", "sqlite:", "http://x/y", "nosuch:x", "a\0b", "file:a\0b"],
 )
 def test_what_names_no_storage_is_refused(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -101,26 +81,12 @@ def test_a_place_that_cannot_be_opened_is_a_storage_failure(url: str, tmp_path: 
         open_storage(url.format(here=tmp_path))
 
 
-def test_a_path_with_a_nul_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(QuireError):
-        open_storage(tmp_path / "a\0b")
-
-
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
 def test_an_unknown_durability_is_refused(kind: str, tmp_path: Path) -> None:
     durability: Any = "sometimes"
     with pytest.raises(InvalidValue):
         open_storage(f"{kind}:{tmp_path}/notes", durability=durability)
     assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
-@pytest.mark.parametrize("durability", ["normal", "full"])
-def test_durability_reaches_the_backend(kind: str, durability: Any, tmp_path: Path) -> None:
-    storage = open_storage(f"{kind}:{tmp_path}/notes", durability=durability)
-    assert isinstance(storage, FileStorage | SQLiteStorage)
-    assert storage.durability == durability
-    storage.close()
 
 
 def test_a_context_that_opened_its_storage_closes_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import quire
-from quire import Busy, Conflict, Corrupt, EstimateCounter, Library, PostgresStorage, StorageClosed, StorageFailure
+from quire import Busy, Corrupt, EstimateCounter, Library, PostgresStorage, StorageFailure
 from tests.servers.postgres import new_schema, postgres_url, server_url
 
 pytestmark = pytest.mark.servers
@@ -36,16 +36,6 @@ def schema(db: psycopg.Connection[Any]) -> Iterator[str]:
 def tables_of(db: psycopg.Connection[Any], schema: str) -> list[str]:
     found = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY 1", (schema,)).fetchall()
     return [row[0] for row in found]
-
-
-def test_a_url_opens_it_for_open_and_library() -> None:
-    url = postgres_url()
-    with quire.open(url, "agent", counter=EstimateCounter()) as ctx:
-        index = ctx.pages.create_detail_page("Seat", "", "乘客想要靠窗的座位。", "mem-0")
-        assert [hit.index for hit in ctx.find("座位")] == [index]
-    with Library(url) as library:
-        assert list(library.list()) == ["agent"]
-        assert library.open("agent", counter=EstimateCounter()).pages.detail(index) == "乘客想要靠窗的座位。"
 
 
 def test_a_tenant_sees_its_own_contexts_only() -> None:
@@ -88,16 +78,6 @@ def test_a_store_that_is_not_there_is_not_made_when_that_is_not_wanted(
     with pytest.raises(StorageFailure):
         quire.open_storage(postgres_url(schema=schema), create=False)
     assert db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None
-
-
-def test_missing_tables_are_a_failure(db: psycopg.Connection[Any], schema: str) -> None:
-    storage = PostgresStorage(postgres_url(schema=schema))
-    ctx = quire.open(storage, "c")
-    db.execute(f"DROP SCHEMA {schema} CASCADE")
-    for call in (ctx.refresh, lambda: ctx.user("hello"), lambda: quire.open(storage, "d")):
-        with pytest.raises(StorageFailure):
-            call()
-    storage.close()
 
 
 def test_a_store_that_lost_a_table_is_never_taken_for_a_new_one(db: psycopg.Connection[Any], schema: str) -> None:
@@ -186,22 +166,6 @@ def test_forks_that_are_dropped_at_once_leave_nothing(db: psycopg.Connection[Any
     storage.close()
 
 
-def test_closing_wakes_threads_that_wait_for_a_connection(db: psycopg.Connection[Any], schema: str) -> None:
-    storage = PostgresStorage(postgres_url(schema=schema), connections=1, busy_seconds=30)
-    library = Library(storage)
-    library.create("c")
-    with ThreadPoolExecutor(2) as pool, db.transaction():
-        for table in tables_of(db, schema):
-            db.execute(f"LOCK TABLE {schema}.{table} IN ACCESS EXCLUSIVE MODE")
-        holding = pool.submit(library.exists, "c")
-        waiting = pool.submit(library.exists, "c")
-        storage.close()
-        with pytest.raises(StorageClosed):
-            waiting.result(10)
-        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-        assert holding.exception(10) is not None
-
-
 def test_a_storage_that_is_dropped_unclosed_frees_its_connections_at_once(db: psycopg.Connection[Any]) -> None:
     name = f"quire-{uuid4().hex[:8]}"
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
@@ -230,16 +194,4 @@ def test_a_call_waits_for_a_locked_table_no_longer_than_it_may(db: psycopg.Conne
     assert ctx.messages() == []
     ctx.user("hello")
     assert ctx.check() == []
-    storage.close()
-
-
-def test_a_commit_of_many_megabytes_is_one_commit() -> None:
-    storage = PostgresStorage(postgres_url())
-    ctx, stale = (quire.open(storage, "c", counter=EstimateCounter()) for _ in range(2))
-    ctx.add([{"role": "user", "content": f"{number} " * 100_000} for number in range(20)])
-    with pytest.raises(Conflict):
-        stale.add([{"role": "user", "content": "stale " * 200_000} for _ in range(9)])
-    fresh = quire.open(storage, "c")
-    assert [len(message.text) > 100_000 for message in fresh.messages()] == [True] * 20
-    assert fresh.check() == []
     storage.close()

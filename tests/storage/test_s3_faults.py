@@ -208,18 +208,6 @@ def test_a_failure_names_bucket_and_endpoint_and_no_credentials(scheme: str, ans
     assert not any(word in f"{error.value}{storage!r}{vars(storage)!r}" for word in ("HUSH", "AKIASECRET"))
 
 
-def test_an_unknown_host_is_named() -> None:
-    with pytest.raises(StorageFailure) as error:
-        quire.open(unused("http://nowhere.invalid"))
-    assert "http://nowhere.invalid" in str(error.value)
-
-
-def test_wrong_credentials_are_refused_and_not_shown() -> None:
-    with pytest.raises(StorageFailure) as error:
-        quire.open(open_s3(fresh_prefix(), secret_access_key="WRONG-SECRET", probe=False))
-    assert "WRONG-SECRET" not in str(error.value)
-
-
 @pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match", "refuses all"])
 def test_a_server_that_ignores_conditions_is_refused(ignored: str) -> None:
     with serving(CarelessServer(ignored)) as endpoint, pytest.raises(StorageFailure):
@@ -229,20 +217,3 @@ def test_a_server_that_ignores_conditions_is_refused(ignored: str) -> None:
 def test_a_server_with_conditional_writes_is_accepted() -> None:
     with serving(CarelessServer()) as endpoint:
         S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b").close()
-
-
-def test_a_url_opens_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = server()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", there.access_key_id)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", there.secret_access_key)
-    url = f"s3://{there.bucket}/{fresh_prefix()}/team-1?endpoint={there.endpoint}&region=us-east-1"
-    with pytest.raises(StorageFailure):
-        quire.open_storage(url, create=False)
-    with quire.open(url, "代理") as ctx:
-        ctx.user("你好")
-    with Library(url, create=False) as library:
-        assert list(library.list()) == ["代理"]
-        assert [message.text for message in library.open("代理").messages()] == ["你好"]
-    monkeypatch.setenv("AWS_ENDPOINT_URL", there.endpoint)
-    with Library(url.partition("?")[0]) as library:
-        assert library.exists("代理")

@@ -84,12 +84,6 @@ def test_a_refused_file_is_not_held_open(path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_closed_store_is_one_file(path: Path) -> None:
-    with quire.open(path) as ctx:
-        ctx.user("hello")
-    assert os.listdir(path.parent) == ["notes.db"]
-
-
 # Locks
 
 
