@@ -1,22 +1,22 @@
 """The answers of the strict provider: plain and streamed, their usage with the prefix cache, and faults."""
 
-import time
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from anthropic import Anthropic
 from openai import OpenAI
 
+from tests.marks import long
 from tests.strict_provider import Body, Call, Fault, Reply, State, StrictProvider, make_script
 from tests.strict_provider.cases import MODEL, SCHEMA
 
+BROKEN = (httpx2.RemoteProtocolError, anthropic.APIConnectionError, openai.APIConnectionError)
 WHOLE = Reply("It is 上海.", (Call("t1", "look", {"a": 1}), Call("t2", "look", {"b": "二"})), ("hm", ""))
-ENDED = "peer closed connection|Connection error"
 LONG = "some words that fill the room " * 400
 TOOLS: list[Any] = [{"name": "look", "input_schema": SCHEMA}]
-FUNCTIONS: list[Any] = [{"type": "function", "function": {"name": "look", "parameters": SCHEMA}}]
 RESPONSES_TOOLS: list[Any] = [{"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}]
 
 
@@ -34,45 +34,6 @@ def ask_responses(client: OpenAI, items: list[Any], **more: Any) -> Any:
 
 def user(content: Any = "Where?") -> Body:
     return {"role": "user", "content": content}
-
-
-def test_it_starts_quickly() -> None:
-    start = time.process_time()
-    with StrictProvider() as provider:
-        assert provider.url
-    assert time.process_time() - start < 1  # not the time on the clock, which grows with other processes
-
-
-def test_an_anthropic_stream_adds_up_to_the_plain_answer(strict: StrictProvider, claude: Anthropic) -> None:
-    strict.script = lambda _: WHOLE
-    plain = ask_claude(claude, [user()], tools=TOOLS)
-    with claude.messages.stream(model=MODEL, max_tokens=100, messages=[user()], tools=TOOLS) as stream:  # type: ignore[list-item]
-        names = [event.type for event in stream]
-        streamed = stream.get_final_message()
-    assert [block.type for block in plain.content] == ["thinking", "redacted_thinking", "text", "tool_use", "tool_use"]
-    assert streamed.stop_reason == plain.stop_reason == "tool_use"
-    hidden = {"signature", "data"}
-    assert [block.model_dump(exclude=hidden) for block in streamed.content] == [
-        block.model_dump(exclude=hidden) for block in plain.content
-    ]
-    assert names[0] == "message_start"
-    assert names[-1] == "message_stop"
-    assert streamed.usage.output_tokens == plain.usage.output_tokens
-
-
-def test_a_chat_stream_adds_up_to_the_plain_answer(strict: StrictProvider, client: OpenAI) -> None:
-    strict.script = lambda _: WHOLE
-    plain = ask_chat(client, [user()], tools=FUNCTIONS).choices[0]
-    chunks = list(ask_chat(client, [user()], tools=FUNCTIONS, stream=True, stream_options={"include_usage": True}))
-    assert chunks[-1].usage.prompt_tokens_details.cached_tokens == 0
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == plain.message.content
-    pieces = [piece for chunk in chunks[:-1] for piece in chunk.choices[0].delta.tool_calls or ()]
-    for place, call in enumerate(plain.message.tool_calls):
-        own = [piece for piece in pieces if piece.index == place]
-        assert own[0].id == call.id
-        assert "".join(piece.function.arguments for piece in own) == call.function.arguments
-    assert chunks[-2].choices[0].finish_reason == plain.finish_reason == "tool_calls"
-    assert all(chunk.usage is None for chunk in ask_chat(client, [user()], stream=True))
 
 
 def test_a_responses_stream_adds_up_to_the_plain_answer(strict: StrictProvider, client: OpenAI) -> None:
@@ -198,23 +159,23 @@ def test_a_retry_meets_the_same_request(strict: StrictProvider) -> None:
 
 def test_streams_that_end_early(strict: StrictProvider, claude: Anthropic, client: OpenAI) -> None:
     strict.script = lambda _: Reply("half an answer", cut=3)
-    with pytest.raises(Exception, match=ENDED):
+    with pytest.raises(BROKEN):
         list(ask_claude(claude, [user()], stream=True))
     for ask_it in (ask_chat, ask_responses):
-        with pytest.raises(Exception, match=ENDED):
+        with pytest.raises(BROKEN):
             list(ask_it(client, [user()], stream=True))
-    with pytest.raises(Exception, match=ENDED):
+    with pytest.raises(BROKEN):
         ask_claude(claude, [user()])
     strict.script = lambda _: Reply("half an answer", cut=3, clean=True)
     assert len(list(ask_responses(client, [user()], stream=True))) == 3
     strict.script = lambda _: Reply("half an answer", cut=3, fault=Fault(529))
-    with pytest.raises(anthropic.APIStatusError, match="Overloaded"):
+    with pytest.raises(anthropic.APIStatusError):
         list(ask_claude(claude, [user()], stream=True))
     with pytest.raises(openai.APIError):
         list(ask_responses(client, [user()], stream=True))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *long(*range(1, 20))])
 def test_a_seeded_model_drives_agent_loops(claude: Anthropic, strict: StrictProvider, seed: int) -> None:
     strict.script = make_script(seed, faults=0.1)
     messages: list[Any] = []
