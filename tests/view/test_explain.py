@@ -63,7 +63,7 @@ def test_the_call_that_why_names_shows_the_page(budget: int) -> None:
     pages = [page for page in ctx.pages.list_pages() if isinstance(page, quire.DetailPage)]
     hidden = [page for page in pages if ctx.why(page.index).shown != "whole"]
     assert len(hidden) > 20
-    for page in hidden[::6]:
+    for page in hidden[::10]:
         why = ctx.why(page.index)
         if why.call.startswith("detail("):
             assert page.tokens > 0.4 * budget

@@ -30,7 +30,7 @@ def test_no_request_is_refused_and_no_view_is_too_large(api: Api, budget: int, r
 
 @pytest.mark.parametrize("api", ["anthropic", "responses"])
 def test_one_answer_with_many_tool_calls(api: Api, request: pytest.FixtureRequest) -> None:
-    steps = 300 if request.config.getoption("--long") else 40
+    steps = 300 if request.config.getoption("--long") else 25
     outcome = drive(list(make_loop(steps)), api, 4_000)
     check(outcome)
     assert outcome.folds > 0
@@ -40,7 +40,7 @@ def test_one_answer_with_many_tool_calls(api: Api, request: pytest.FixtureReques
 
 @pytest.mark.parametrize("api", APIS)
 def test_changes_between_the_turns_leave_every_request_legal(api: Api, request: pytest.FixtureRequest) -> None:
-    turns, seeds = (60, range(30)) if request.config.getoption("--long") else (10, range(1))
+    turns, seeds = (60, range(30)) if request.config.getoption("--long") else (7, range(1))
     for seed in seeds:
         outcome = drive(list(make_talk(seed, turns)), api, 3_000, disturb=partial(disturb, random=Random(seed)))
         check(outcome, f"seed {seed}")

@@ -101,7 +101,7 @@ class Counting(MemoryStorage):
 
 def test_reads_follow_what_is_shown_and_not_what_there_is() -> None:
     reads = []
-    for count in (100, 2_000):
+    for count in (100, 1_000):
         storage = Counting()
         ctx = quire.open(storage, budget=4_000, counter=quire.EstimateCounter())
         for number in range(count):

@@ -48,7 +48,7 @@ def test_no_view_is_above_the_budget_beside_other_processes(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:{tmp_path}/store.db" if backend == "sqlite" else postgres_url()
-    writers, steps = (8, 300) if request.config.getoption("--long") else (3, 30)
+    writers, steps = (8, 300) if request.config.getoption("--long") else (2, 40)
     quire.open(url, "shared", budget=BUDGET).close()
     with ProcessPoolExecutor(writers, get_context("spawn")) as pool:
         asked = [pool.submit(write_and_draw, url, seed, steps) for seed in range(writers)]
