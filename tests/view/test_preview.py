@@ -35,7 +35,7 @@ def count_folds(ctx: Context) -> int:
 def test_a_private_size_is_filled_with_the_newest_exchanges(own: int, size: int) -> None:
     ctx = quire.open("memory:", budget=own)
     ctx.system("You sell flights.")
-    talk(ctx, 100, renders=own < 10_000)
+    talk(ctx, 70, renders=own < 10_000)
     seq, layout = ctx.seq, ctx.render(preview=True).openai()
     view = ctx.render(max_tokens=size)
     assert 0.5 * size < view.tokens

@@ -33,7 +33,6 @@ def check(ctx: Context) -> View:
 TEXTS = {
     "prose": "The pump of tank 7 was replaced on 2024-05-20. ",
     "cjk": "数据库连接失败，请检查网络设置。",
-    "emoji": "🙂👩‍👩‍👧🇩🇪",
     "base64": "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo0NTY3ODk+/w==",
     "one letter": "a",
     "lines": "\n",
@@ -41,7 +40,7 @@ TEXTS = {
 
 
 def large(kind: str) -> str:
-    return "START" + TEXTS[kind] * (100_000 // len(TEXTS[kind])) + "END"
+    return "START" + TEXTS[kind] * (60_000 // len(TEXTS[kind])) + "END"
 
 
 @pytest.mark.parametrize("kind", TEXTS)
