@@ -12,7 +12,7 @@ import psycopg
 from quire import FileStorage, Library, PostgresStorage, S3Storage, SQLiteStorage, Storage
 from tests.servers.postgres import postgres_url, server_url
 from tests.servers.s3 import fresh_prefix, open_s3, server
-from tests.servers.s3_versions import all_versions, delete_old_versions, new_bucket
+from tests.servers.s3_versions import new_bucket
 
 LATIN = "qzwxyjkvbor"
 CHINESE = "鹦鹉螺号潜艇"
@@ -64,8 +64,6 @@ class RawStore:
 
     def finish_on_server(self) -> None:
         """Do what only the owner of the server can do, as the report of an erasure says."""
-        if self.kind == "s3-versions":
-            delete_old_versions(self.bucket)
         if self.kind == "postgres":
             with psycopg.connect(server_url(), autocommit=True) as db:
                 for table in self._tables(db):
@@ -85,9 +83,6 @@ class RawStore:
                 yield listed.key.encode()
                 found = self.storage.objects.get(listed.key)
                 yield found.data if found else b""
-        elif self.kind == "s3-versions":
-            for version in all_versions(self.bucket):
-                yield version.key.encode() + version.data
         elif self.kind == "postgres":
             yield from self._server_bytes()
         else:

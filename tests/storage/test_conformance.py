@@ -133,7 +133,7 @@ class TestPostgresConnection(Connected):
 
 
 @pytest.mark.servers
-@slowly(FAMILIES, "test_threads_with_a_handle_each_lose_nothing")
+@slowly(FAMILIES, DROPS, "test_threads_with_a_handle_each_lose_nothing", "test_threads_on_one_context_lose_nothing")
 class TestS3(StorageContract):
     def setup_method(self) -> None:
         server()

@@ -38,9 +38,9 @@ def test_connections_that_are_cut_at_random_lose_and_double_nothing(
 ) -> None:
     print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     with CuttingProxy(server.socket, SEED) as proxy:
-        race = Race(proxy.url(tenant="cut"), tmp_path, SEED, steps=200 if request.config.getoption("--long") else 20)
+        race = Race(proxy.url(tenant="cut"), tmp_path, SEED, steps=200 if request.config.getoption("--long") else 10)
         race.run(3, 0)
-        assert proxy.cuts > 5
+        assert proxy.cuts > 2
     race.check(server.url(tenant="cut"))
 
 
