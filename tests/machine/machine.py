@@ -1,6 +1,7 @@
 """The one state machine: every operation of the public API in any order, on several stores and on the plain model."""
 
 from contextlib import AbstractContextManager, ExitStack
+from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
@@ -18,15 +19,30 @@ from tests.machine.talk_rules import BATCH, EDIT, TalkRules
 BUDGETS = (160, 220, 300, 500, 100_000)
 MAX_FORKS = 3
 TALK = ("user", "assistant", "calls", "result") * 2 + ("several", "prompt", "close", "with_id")
-WRITE = ("leaf", "leaf", "gather", "given", "number", "text", "detail", "agent", "window", "window")
-SHAPE = ("move", "move", "move", "remove")
-SHOW = ("hide", "hide", "expand", "restore", "chapter")
-STORE = ("cold", "cold", "hot", "recall", "recall", "pin", "unpin")
-SEGMENTS = ("segment", "segment", "drop_segment", "rename_segment", "permission", "permission", "agent")
-HISTORY = ("undo", "undo", "checkpoint", "rollback")
+PAGE = ("cold", "hot", "recall", "recall", "hide", "expand", "restore", "pin", "unpin", "chapter")
+WRITE = (
+    "leaf",
+    "leaf",
+    "gather",
+    "given",
+    "number",
+    "text",
+    "detail",
+    "move",
+    "move",
+    "move",
+    "remove",
+    "agent",
+    "agent",
+)
+BACK = ("undo", "undo", "undo", "undo", "rollback", "rollback", "checkpoint")
+SEGMENTS = ("segment", "segment", "drop_segment", "rename_segment", "permission", "permission")
+WHOLE = ("batch", "temporary", "turn") * 2 + ("other", "fork", "switch_fork", "document", "document", "evict", "reopen")
+ALONE = ("window", "window", "window", "cleanup")
+ALL = (*TALK, *TALK, *EDIT, *BATCH, "modify", *PAGE, *WRITE, *BACK, *BACK, *SEGMENTS, *WHOLE, *ALONE)
 INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, "modify")
 """The operations in a temporary block."""
-TURN = (*INSIDE, *TALK, *SHOW, *STORE)
+TURN = (*INSIDE, *TALK, *PAGE)
 """The operations in a turn."""
 
 
@@ -43,56 +59,22 @@ class Machine(TalkRules):
         self.start(budget)
         self.run(data.draw, "prompt", "user", "calls", "result", "leaf", "gather")
 
-    @rule(data=st.data(), what=st.lists(st.sampled_from(TALK), min_size=1, max_size=3))
-    def talk(self, data: st.DataObject, what: list[str]) -> None:
-        """Add messages; results in any order, late, twice, and for calls that do not exist."""
-        self.run(data.draw, *what)
-
-    @rule(data=st.data(), what=st.sampled_from((*EDIT, "modify")))
-    def edit(self, data: st.DataObject, what: str) -> None:
-        """Edit the record."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.lists(st.sampled_from((*EDIT, "undo")), max_size=3), end=st.sampled_from(BATCH))
-    def batch(self, data: st.DataObject, what: list[str], end: str) -> None:
-        """Work in a batch."""
-        self.run(data.draw, "start", *what, end)
-
-    @rule(data=st.data(), what=st.sampled_from((*WRITE, *SHAPE)))
-    def write(self, data: st.DataObject, what: str) -> None:
-        """Create, change, move and remove pages and windows."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.sampled_from((*SHOW, *STORE)))
-    def place(self, data: st.DataObject, what: str) -> None:
-        """Hide, open, archive, recall and pin."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.sampled_from(SEGMENTS))
-    def segments(self, data: st.DataObject, what: str) -> None:
-        """Change segments and what the agent may do."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.sampled_from(HISTORY))
-    def go_back(self, data: st.DataObject, what: str) -> None:
-        """Undo, undo of undo, and rollback."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.sampled_from(("temporary", "turn", "turn", "other")))
-    def block(self, data: st.DataObject, what: str) -> None:
-        """Run a temporary block or a turn, or let another handle write."""
-        self.run(data.draw, what)
-
-    @rule(data=st.data(), what=st.sampled_from(("cleanup", "evict", "reopen", "fork", "switch_fork", "document")))
-    def around(self, data: st.DataObject, what: str) -> None:
-        """Change or reopen a whole context."""
-        self.run(data.draw, what)
+    @rule(data=st.data(), chance=st.randoms(use_true_random=True))
+    def operate(self, data: st.DataObject, chance: Random) -> None:
+        """Do one or two things, and draw a view."""
+        self.run(data.draw, *chance.choices(ALL, k=chance.choice((1, 1, 2))))
 
     def run(self, draw: Draw[Any], *words: str) -> None:
         """Run operations by their names, and draw a view."""
+        note(f"{words}")
         for word in words:
             getattr(self, f"_{word}")(draw)
         self.look()
+
+    def _batch(self, draw: Draw[Any]) -> None:
+        """Work in a batch, and end it."""
+        for word in ("start", *draw(st.lists(st.sampled_from((*EDIT, *TALK, "undo")), max_size=3)), "end"):
+            getattr(self, f"_{word}")(draw)
 
     # History
 

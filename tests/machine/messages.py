@@ -211,18 +211,18 @@ class MessageModel(PageModel):
     def _runs(self, pages: Sequence[Page]) -> list[list[Page]]:
         """Group neighbours of one chapter; each archived page is a group of its own."""
         standing = [page.index for page in self.attached("usr")]
-        order = self.state.orders[TALK]
-        runs = [[page] for page in pages if page.lifecycle == COLD]
-        last = -2
-        for page in sorted((page for page in pages if page.lifecycle != COLD), key=lambda p: order.index(p.index)):
-            place = standing.index(page.index)
-            if place == last + 1 and self.chapters.get(page.index) == self.chapters.get(standing[last]):
-                runs[-1].append(page)
-            else:
-                runs.append([page])
-            last = place
-        first = [page.index for page in pages]
-        return sorted(runs, key=lambda run: min(first.index(page.index) for page in run))
+        groups: dict[str | None, list[Page]] = {}
+        for page in pages:
+            groups.setdefault(page.index if page.lifecycle == COLD else self.chapters.get(page.index), []).append(page)
+        runs: list[list[Page]] = []
+        for group in groups.values():
+            last: int | None = None
+            for page in sorted(group, key=lambda each: standing.index(each.index) if each.index in standing else 0):
+                place = standing.index(page.index) if page.index in standing else None
+                beside = last is not None and place == last + 1
+                runs = [*runs[:-1], [*runs[-1], page]] if beside else [*runs, [page]]
+                last = place
+        return runs
 
     def behind(self, summary: str) -> list[Page]:
         return [page for page in self.state.pages.values() if page.marked and page.standin == summary]
@@ -348,11 +348,16 @@ class MessageModel(PageModel):
             self.change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle, pinned=pinned)
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
-        """Bring back the summaries of then; one without messages behind it leaves."""
-        now = [page.index for page in self.state.pages.values() if page.role == "summary"]
+        """Bring back the summaries of then; write one again that other messages are behind; one without any leaves."""
         old = {index: page for index, page in then.pages.items() if page.role == "summary"}
+        fresh = [page.index for page in self.state.pages.values() if page.role == "summary" and page.index not in old]
         self.put_back([replace(page, pinned=False) for i, page in old.items() if i not in self.state.pages], then)
-        for index in [*old, *(index for index in now if index not in old)]:
+        for index, page in old.items():
+            self.change(page, written=page.written)
+            before = {each.index for each in then.pages.values() if each.marked and each.standin == index}
+            if before != {each.index for each in self.behind(index)}:
+                self._write_anew(index, pinned_too=pinned_too)
+        for index in fresh:
             self._write_anew(index, pinned_too=pinned_too)
 
     def put_back(self, pages: Sequence[Page], then: State) -> None:

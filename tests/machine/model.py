@@ -11,11 +11,15 @@ It leaves open, and takes from quire:
 - in which order `unmarshal` and recall put cold pages that have lost their place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from quire import Permission
 from tests.machine.messages import MessageModel
-from tests.machine.state import COLD, HIDDEN, TALK, Page, Refused, State, Turn
+from tests.machine.state import COLD, EXPANDED, HIDDEN, TALK, Page, Refused, State, Turn
+
+RIGHTS = (Permission.PRIVATE, Permission.READ_ONLY, Permission.READ_WRITE, Permission.SYSTEM_MANAGED)
+"""The permissions, the one with the fewest rights first."""
 
 
 class Model(MessageModel):
@@ -59,6 +63,8 @@ class Model(MessageModel):
             self.state.segments.pop(name, None)
             return
         permission = old.permission if now is None else now.permission
+        if now is not None and now.added != old.added:  # two segments with one id: neither gives rights to the other
+            permission = min(old.permission, now.permission, key=RIGHTS.index)
         self.state.segments[name] = replace(old, permission=permission)
 
     def _revert(self, indices: Iterable[str], then: State) -> None:
@@ -100,12 +106,14 @@ class Model(MessageModel):
         return to
 
     def rollback(self, to: "str | int") -> None:
-        """Restore the whole state. Pages that are pinned now keep their place and get their old text."""
+        """Restore the whole state. Pinned pages and the folders above keep their place, and get their old text."""
         then = self.states[self.moment(to)]
         present = self.state.pages
-        for name in {*self.state.segments, *then.segments}:
+        held = {each.index for page in present.values() if page.pinned for each in (page, *self.above(page))}
+        segments = {present[index].segment for index in held}
+        for name in {*self.state.segments, *then.segments} - (segments - then.segments.keys()):
             self._revert_segment(name, then)
-        kept = [i for i, page in present.items() if page.pinned or (self.is_root(page) and i in then.pages)]
+        kept = [i for i, page in present.items() if i in held or (self.is_root(page) and i in then.pages)]
         indices = [index for index in {**present, **then.pages} if index not in kept]
         self._revert(indices, then)
         for index in [index for index in kept if index in then.pages]:
@@ -198,10 +206,13 @@ class Model(MessageModel):
 
     # Folds
 
-    def fold(self, hidden: Iterable[str]) -> None:
-        """Take over what a fold hid. Nothing else changes."""
-        for index in hidden:
-            self.change(self.state.pages[index], visibility=HIDDEN)
+    def fold(self, hidden: Collection[str]) -> None:
+        """Take over which pages a fold hid or opened: it opens only what an earlier one hid. Nothing else changes."""
+        for page in self.attached("usr"):
+            if (page.visibility == HIDDEN) != (page.index in hidden):
+                assert page.index in hidden or page.index in self.by_fold, f"a fold opened {page.index}"
+                self.change(page, visibility=HIDDEN if page.index in hidden else EXPANDED)
+                self.by_fold[page.index] = True
         self.note_entry()
 
     def settle(self, found: dict[str, list[str]], *, folded: bool) -> None:
@@ -214,11 +225,10 @@ class Model(MessageModel):
         for folder, order in found.items():
             mine = self.state.orders[folder]
             assert sorted(order) == sorted(mine), folder
-            keeping = self.loose.get(folder, mine)
+            keeping = [index for index in self.loose.get(folder, mine) if index in mine]
             if folded and folder == TALK:
                 keeping = [index for index in keeping if self.state.pages[index].lifecycle != COLD]
-            keeping = [index for index in keeping if index in mine]
-            assert [index for index in order if index in keeping] == keeping, folder
+            assert [index for index in order if index in keeping] == keeping, f"{folder}: {order}, expected {keeping}"
             self.state.orders[folder] = list(order)
         self.loose.clear()
         self.states[self.seq] = self.state.copy()

@@ -135,7 +135,7 @@ def _expected_page(page: Page, model: Model, tree: Tree) -> tuple[object, ...]:
 def _check_segments(context: Context, model: Model) -> None:
     found = [(s.id, s.type, s.permission, s.max_capacity, s.name, s.description) for s in context.pages.list_segments()]
     expected = [(s.id, s.type, s.permission, s.capacity, s.name, s.description) for s in model.live_segments()]
-    assert found == expected
+    assert found == expected, f"{found}, expected {expected}"
 
 
 def _check_talk(context: Context, model: Model) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
+from hypothesis import note
 from hypothesis.strategies import SearchStrategy
 
 from quire import ContentsPage, Context, DetailPage, Lifecycle, Permission, Segment, SegmentType, Visibility
 from tests.machine.observed import is_folded
 from tests.machine.pages import text_page
 from tests.machine.sidebyside import SideBySide
-from tests.machine.state import ACTIVE, COLD, HIDDEN, HOT, Page
+from tests.machine.state import ACTIVE, COLD, HIDDEN, HOT, Page, Refused
 
 T = TypeVar("T")
 Draw = Callable[[SearchStrategy[T]], T]
@@ -43,7 +44,7 @@ class PageRules(SideBySide):
             "text": lambda page: not page.folder and not page.role,
             "said": lambda page: bool(page.role) and page.lifecycle != COLD,
             "inner": lambda page: page.folder and not model.is_root(page),
-            "folder": lambda page: page.folder and page.segment not in ("usr", "win"),
+            "folder": lambda page: page.folder and page.segment not in ("sys", "usr", "win"),
             "cold": lambda page: model.effective(page) == COLD and not page.marked,
             "hot": lambda page: model.effective(page) == HOT,
             "hidden": lambda page: page.visibility == HIDDEN,
@@ -58,7 +59,7 @@ class PageRules(SideBySide):
 
     def _target(self, draw: Draw[Any]) -> str:
         """Return a folder for new pages, sometimes something else. The conversation has messages only."""
-        index = self.pick(draw, "folder", "folder", "folder", "folder", "folder", "folder", "text", "never")
+        index = self.pick(draw, *["folder"] * 20, "text", "root", "never")
         page = self.model.state.pages.get(index)
         return "mem-0" if page and page.segment == "usr" else index
 
@@ -134,6 +135,8 @@ class PageRules(SideBySide):
 
     def _text(self, draw: Draw[Any]) -> None:
         index, name, text = self.pick(draw, "text", "inner", "cold", "never"), draw(st.none() | names), draw(texts)
+        if index in self.model.state.pages and self.model.state.pages[index].role:
+            return
         self.step(
             "update_page",
             lambda: self.model.update_page(index, name, text),
@@ -143,7 +146,9 @@ class PageRules(SideBySide):
 
     def _detail(self, draw: Draw[Any]) -> None:
         index, text = self.pick(draw, "text", "text", "text", "inner", "cold", "said"), draw(texts)
-        self._on("set_detail", index, text)
+        page = self.model.state.pages.get(index)
+        if page is None or page.role not in ("summary", "window"):  # their text is not the user's
+            self._on("set_detail", index, text)
 
     def _on(self, operation: str, index: str, *more: Any) -> None:
         """Run an operation of the same name and arguments on the model and on the pages."""
@@ -160,12 +165,14 @@ class PageRules(SideBySide):
         page = self.model.state.pages.get(source)
         beside = page.parent if page and page.parent else source
         below = [inner.index for inner in self.model.below(page)[1:] if inner.folder] if page else []
-        target = draw(st.sampled_from((self._target(draw), beside, *below[:1])))
+        target = draw(st.sampled_from((self._target(draw), beside, beside, *below[:1])))
         if page is not None and page.role:
+            if self.tree is not None and self.tree.chapters:
+                return
             target = beside
         inside = self.model.children(target)
-        before = draw(st.none() | st.sampled_from(inside)) if inside else None
-        self._on("move_page", source, target, before if draw(often) else self.pick(draw, "text"))
+        before = draw(st.sampled_from((None, *inside, *inside, self.pick(draw, "text"))))
+        self._on("move_page", source, target, before)
 
     def _remove(self, draw: Draw[Any]) -> None:
         self._on("remove_page", self.pick(draw, "text", "inner", "pinned", "root"))
@@ -265,21 +272,38 @@ class PageRules(SideBySide):
 
     def _window(self, draw: Draw[Any]) -> None:
         """Open a window, write in it, refresh it or close it."""
-        model, window, text = self.model, draw(st.sampled_from(("pad-1", "pad-2"))), draw(texts)
-        what = draw(st.sampled_from(("open", "write", "write", "refresh", "close")))
-        wanted: dict[str, Callable[[], object]] = {
-            "open": lambda: model.open_window(window, text),
-            "write": lambda: model.write_window(window, text),
-            "refresh": lambda: model.use_window(window) and None,
-            "close": lambda: model.close_window(window, text),
-        }
-        call: dict[str, Callable[[Context], object]] = {
-            "open": lambda c: c.windows.open("pad", {"text": text}, window_id=window) and None,
-            "write": lambda c: c.windows.act(window, "write", {"text": text}) and None,
-            "refresh": lambda c: c.windows.refresh(window) and None,
-            "close": lambda c: c.windows.close(window, text),
-        }
-        self.step(f"window {what}", wanted[what], call[what], window, text)
+        window, text = draw(st.sampled_from(("pad-1", "pad-2"))), draw(st.sampled_from(("milk", "茶")))
+        model, what = self.model, draw(st.sampled_from(("open", "write", "write", "refresh", "close")))
+        if what == "open":
+            self.step(
+                "window open",
+                lambda: model.open_window(window, text),
+                lambda c: c.windows.open("pad", {"text": text}, window_id=window) and None,
+                *(window, text),
+            )
+        elif what == "close":
+            shut: Callable[[], None] = lambda: model.close_window(window, text)  # noqa: E731
+            self.step("window close", shut, lambda c: c.windows.close(window, text), window)
+        elif what == "write":
+            self._use(window, text, lambda c: c.windows.act(window, "write", {"text": text}) and None)
+        else:
+            shown = {each.id: str(each.content) for each in self.contexts[0].windows.list()}
+            self._use(window, shown.get(window, ""), lambda c: c.windows.refresh(window) and None)
+
+    def _use(self, window: str, text: str, call: Callable[[Context], object]) -> None:
+        """Let the app of a window save a text. An undo does not reach into an app, so there may be no entry."""
+        note(f"{self.fork}: {window} saves {text!r}")
+        try:
+            with self.model.all_or_nothing():
+                self.model.write_window(window, text)
+        except Refused:
+            assert self.everywhere(call).code
+        else:
+            assert not self.everywhere(call).code
+            if self.contexts[0].seq > self.model.seq:
+                self.model.note_entry()
+        self.edited = True
+        self.compare()
 
     # The agent
 

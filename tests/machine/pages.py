@@ -198,6 +198,7 @@ class PageModel(Kept):
             raise Refused("always shown")
         self._unpinned(page)
         self.change(page, visibility=HIDDEN)
+        self.by_fold.pop(index, None)
 
     def archive(self, index: str, *, cold: bool) -> None:
         page = self._attached(index)
@@ -231,7 +232,7 @@ class PageModel(Kept):
     def open_window(self, window: str, text: str) -> None:
         if any(page.name == window for page in self.state.pages.values() if page.role == "window"):
             raise Refused("the id is taken")
-        page = Page(self.next("win"), "win", name=window, description="A pad", role="window", detail=json.dumps(text))
+        page = Page(self.next("win"), "win", name=window, description="A pad", role="window", detail=json_text(text))
         self._create(page, self.page("win-0"), pinned=False)
 
     def _window(self, window: str) -> Page:
@@ -240,15 +241,11 @@ class PageModel(Kept):
             raise Refused("no such window")
         return pages[0]
 
-    def use_window(self, window: str) -> Page:
-        """Return the page of an open window; an action opens it again if it is hidden or archived."""
+    def write_window(self, window: str, text: str) -> None:
         page = self._window(window)
         if page.closed:
             raise Refused("closed")
-        return page
-
-    def write_window(self, window: str, text: str) -> None:
-        self.change(self.use_window(window), detail=json.dumps(text))
+        self.change(page, detail=json_text(text))
 
     def close_window(self, window: str, summary: str) -> None:
         page = self._window(window)
@@ -267,6 +264,11 @@ class PageModel(Kept):
             raise Refused("no right")
         if page.pinned and (writing or hiding):
             raise Refused("pinned")
+
+
+def json_text(text: str) -> str:
+    """Return the state that a pad saves, as its page has it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def text_page(index: str, folder: bool, name: str, detail: str, life: Lifecycle, shown: Visibility) -> Page:

@@ -152,12 +152,15 @@ class SideBySide(RuleBasedStateMachine):
     def take_back(self, operation: str, call: Callable[[Context], object], wanted: Callable[[], object]) -> bool:
         """Run an undo or a rollback: quire says whether it is refused, the model what it does.
 
-        A rollback that changes nothing makes no entry.
+        A rollback to the present state makes no entry.
         """
         note(f"{self.fork}: {operation}")
         found = self.everywhere(call)
         if not found.code:
-            self.model.do(wanted, always=operation.startswith("undo"))
+            with self.model.all_or_nothing():
+                wanted()
+            if self.contexts[0].seq > self.model.seq:
+                self.model.note_entry()
         self.edited = True
         self.compare()
         return not found.code
@@ -180,7 +183,7 @@ class SideBySide(RuleBasedStateMachine):
             model.fold(self.tree.hidden)
         elif chosen.seq == model.seq + 1 and before is not None and self.tree.chapters != before.chapters:
             model.note_entry()  # only chapters changed, which the model does not have
-        assert [context.seq for context in self.contexts] == [model.seq] * len(self.contexts)
+        assert {context.seq for context in self.contexts} == {model.seq}, f"not {model.seq} entries"
         model.settle(self.tree.orders, folded=self.has_folded())
         model.counters["usr"] = max(model.counters["usr"], self.tree.next_number)
         model.chapters = self.tree.parents

@@ -136,6 +136,8 @@ class Kept:
         """The first and the last entry of each temporary block."""
         self.chapters: dict[str, str] = {}
         """The folder of each page of the conversation, as quire shows it after the last fold."""
+        self.by_fold: dict[str, bool] = {}
+        """The pages that a fold hid, not the developer."""
         self.loose: dict[str, list[str]] = {}
         """Folders into which an operation put pages back, each with the pages whose order it must keep."""
         self._ticks = 0
