@@ -39,7 +39,7 @@ BACK = ("undo", "undo", "undo", "undo", "rollback", "rollback", "checkpoint")
 SEGMENTS = ("segment", "segment", "drop_segment", "rename_segment", "permission", "permission")
 WHOLE = ("batch", "temporary", "turn") * 2 + ("other", "fork", "switch_fork", "document", "document", "evict", "reopen")
 ALONE = ("window", "window", "window", "cleanup")
-ALL = (*TALK, *TALK, *EDIT, *BATCH, "modify", *PAGE, *WRITE, *BACK, *BACK, *SEGMENTS, *WHOLE, *ALONE)
+ALL = (*TALK, *TALK, *EDIT, *BATCH, "modify", *PAGE, *PAGE, *WRITE, *BACK, *BACK, *SEGMENTS, *WHOLE, *ALONE)
 INSIDE = (*TALK, *EDIT, *EDIT, *BATCH, "modify")
 """The operations in a temporary block."""
 TURN = (*INSIDE, *TALK, *PAGE)

@@ -180,7 +180,7 @@ class PageRules(SideBySide):
     # What is shown
 
     def _hide(self, draw: Draw[Any]) -> None:
-        index = self.pick(draw)
+        index = self.pick(draw, *PICKS, *["pinned"] * 6)
         folded = self.tree is not None and is_folded(index, self.tree)
         self.step("hide", lambda: self.model.hide(index, folded=folded), lambda c: c.pages.hide(index), index)
 
