@@ -33,54 +33,68 @@ def bind_agents() -> None:
     vars(memory)["SQLiteSession"] = SQLiteSession
 
 
+def make_file_tool() -> Any:
+    """Return a memory tool whose files are copied to a folder after each command."""
+    from quire.adapters.anthropic import QuireMemoryTool
+
+    class FileTool(QuireMemoryTool):
+        def __init__(self, base_path: str = "./memory") -> None:
+            self.memories = quire.open(quire.MemoryStorage())
+            self.folder = self.memories.pages.create_contents_page("Memories", "", "mem-0")
+            super().__init__(self.memories, self.folder)
+            self.base_path = Path(base_path)
+            self.memory_root = self.base_path / "memories"
+            self.copy()
+
+        def copy(self) -> None:
+            shutil.rmtree(self.memory_root, ignore_errors=True)
+            self.memory_root.mkdir(parents=True)
+            self.copy_folder(self.folder, self.memory_root)
+
+        def copy_folder(self, folder: str, target: Path) -> None:
+            for page in self.memories.pages.children(folder):
+                if isinstance(page, quire.ContentsPage):
+                    (target / page.name).mkdir()
+                    self.copy_folder(page.index, target / page.name)
+                else:
+                    (target / page.name).write_bytes(self.memories.pages.detail(page.index).encode())
+
+    def copying(name: str) -> Callable[..., Any]:
+        def run(tool: FileTool, *args: Any) -> Any:
+            try:
+                return getattr(super(FileTool, tool), name)(*args)
+            finally:
+                tool.copy()
+
+        return run
+
+    commands = ("view", "create", "str_replace", "insert", "delete", "rename", "execute", "clear_all_memory")
+    for name in commands:
+        setattr(FileTool, name, copying(name))
+    return FileTool
+
+
 def bind_anthropic() -> None:
     """The memory tools of the SDK for files are quire's. The files are copied to the folder, where the tests look."""
     from anthropic.lib.tools import _beta_builtin_memory_tool as of_sdk
 
-    from quire.adapters.anthropic import QuireMemoryTool
-    from quire.aio.calls import CallQueue
-
-    class FileTool(QuireMemoryTool):
-        def __init__(self, base_path: str = "./memory") -> None:
-            super().__init__(quire.open(quire.MemoryStorage()))
-            self.base_path = Path(base_path)
-            self.memory_root = self.base_path / "memories"
-            self._copy()
-
-        def _run(self, command: Callable[[], Any]) -> Any:
-            try:
-                return super()._run(command)
-            finally:
-                self._copy()
-
-        def _copy(self) -> None:
-            shutil.rmtree(self.memory_root, ignore_errors=True)
-            self.memory_root.mkdir(parents=True)
-            self._copy_folder(self._root(), self.memory_root)
-
-        def _copy_folder(self, folder: str, target: Path) -> None:
-            for page in self._agent.children(folder):
-                if isinstance(page, quire.ContentsPage):
-                    (target / page.name).mkdir()
-                    self._copy_folder(page.index, target / page.name)
-                else:
-                    (target / page.name).write_bytes(self._text(page).encode())
+    file_tool = make_file_tool()
 
     class AsyncFileTool(of_sdk.BetaAsyncAbstractMemoryTool):
         def __init__(self, base_path: str = "./memory") -> None:
             super().__init__()
-            self._tool, self._queue = FileTool(base_path), CallQueue()
+            self._tool = file_tool(base_path)
             self.base_path, self.memory_root = self._tool.base_path, self._tool.memory_root
 
         async def execute(self, command: Any) -> Any:
-            return await self._queue.run(self._tool.execute, command)
+            return self._tool.execute(command)
 
         view = create = str_replace = insert = delete = rename = execute
 
         async def clear_all_memory(self) -> Any:
-            return await self._queue.run(self._tool.clear_all_memory)
+            return self._tool.clear_all_memory()
 
-    vars(of_sdk)["BetaLocalFilesystemMemoryTool"] = FileTool
+    vars(of_sdk)["BetaLocalFilesystemMemoryTool"] = file_tool
     vars(of_sdk)["BetaAsyncLocalFilesystemMemoryTool"] = AsyncFileTool
 
 

@@ -13,15 +13,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-BUILD = ("hatchling", "hatch-fancy-pypi-readme")
-"""What pip needs to read the metadata of the sdists."""
 HELP = ("pytest-mock",)
 """What the tests of the frameworks import."""
 
@@ -69,19 +66,10 @@ SUITES = (
 )
 
 
-def install() -> None:
-    """Install the pinned versions and what the tests need, if they are missing."""
-    wanted = [f"{suite.package}=={suite.version}" for suite in SUITES if _version(suite.package) != suite.version]
-    wanted += [name for name in (*BUILD, *HELP) if _version(name) is None]
-    if wanted:
-        subprocess.run([sys.executable, "-m", "pip", "install", "-q", *wanted], check=True)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def install(suite: Suite, folder: Path) -> None:
+    """Install the pinned version, and what the tests need, in a folder; the environment stays as it is."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+    subprocess.run([*pip, f"{suite.package}=={suite.version}", *HELP], check=True)
 
 
 def get_source(suite: Suite, folder: Path) -> Path:
@@ -89,7 +77,7 @@ def get_source(suite: Suite, folder: Path) -> Path:
     given = os.environ.get("QUIRE_SDISTS")
     name = f"{suite.package.replace('-', '_')}-{suite.version}"
     if given is None:
-        options = ("-q", "--no-deps", "--no-build-isolation", "--no-binary", suite.package, "-d", str(folder))
+        options = ("-q", "--no-deps", "--no-binary", suite.package, "-d", str(folder))
         subprocess.run(
             [sys.executable, "-m", "pip", "download", *options, f"{suite.package}=={suite.version}"], check=True
         )
@@ -103,7 +91,9 @@ def get_source(suite: Suite, folder: Path) -> Path:
 def run_suite(suite: Suite, source: Path) -> dict[str, str]:
     """Run the tests of a suite with our adapter; return the outcome of each."""
     outcomes = source / "outcomes.json"
-    paths = os.pathsep.join([str(source), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    packages = source / "packages of the suite"
+    install(suite, packages)
+    paths = os.pathsep.join([str(source), str(packages), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     plugin = source / "quire_bindings.py"  # `tests` is the package of the framework here
     plugin.write_text((HERE / "bindings.py").read_text())
     environment = {**os.environ, "PYTHONPATH": paths, "QUIRE_SUITE": suite.package, "QUIRE_OUTCOMES": str(outcomes)}
@@ -155,21 +145,20 @@ def write_results(suite: Suite, found: dict[str, str], expected: dict[str, str])
     page.write_text(text.rstrip("\n") + "\n\n" + "\n".join([begin, *lines, end]) + "\n")
 
 
-def main() -> None:
-    install()
+def expected_failures(suite: Suite) -> dict[str, str]:
+    """Return the tests of a suite that are known to fail, each with its reason."""
     listed: dict[str, dict[str, str]] = json.loads((HERE / "expected.json").read_text())
+    return listed.get(suite.package, {})
+
+
+def main() -> None:
     wrong: list[str] = []
     for suite in SUITES:
-        if len(sys.argv) > 1 and suite.package not in sys.argv[1:]:
-            continue
-        expected = listed.get(suite.package, {})
+        expected = expected_failures(suite)
         with tempfile.TemporaryDirectory() as folder:
             found = run_suite(suite, get_source(suite, Path(folder)))
         wrong += compare(suite, found, expected)
         write_results(suite, found, expected)
-        failed = sum(1 for outcome in found.values() if outcome == "failed")
-        line = f"{suite.package}: {len(found)} tests, {failed} fail, {len(expected)} are expected to fail\n"
-        sys.stdout.write(line)
     if wrong:
         raise SystemExit("\n".join(wrong))
 
