@@ -146,7 +146,7 @@ class SideBySide(RuleBasedStateMachine):
             assert not found.code, f"{operation}{what!r} was refused: {found.code}"
             assert found.value == expected.value, f"{operation}{what!r} gave {found.value}, not {expected.value}"
         self.edited = self.edited or operation not in ("user", "assistant")
-        self.compare()
+        self.compare(opened=operation == "expand")
         return expected is not None
 
     def take_back(self, operation: str, call: Callable[[Context], object], wanted: Callable[[], object]) -> bool:
@@ -171,8 +171,11 @@ class SideBySide(RuleBasedStateMachine):
         assert all(outcome == outcomes[0] for outcome in outcomes)
         return outcomes[0]
 
-    def compare(self, only: Context | None = None, *, folded: bool = False) -> None:
-        """Check that everything equals the model and the other stores. One store checks itself in each step."""
+    def compare(self, only: Context | None = None, *, folded: bool = False, opened: bool = False) -> None:
+        """Check that everything equals the model and the other stores. One store checks itself in each step.
+
+        A fold (`folded`) and the opening of a page that the layout shows as a line (`opened`) make an entry.
+        """
         model = self.model
         self.compared += 1
         chosen = only or self.contexts[self.compared % len(self.contexts)]
@@ -181,8 +184,8 @@ class SideBySide(RuleBasedStateMachine):
         before, self.tree = self.tree, read_tree(documents[0], model)
         if folded:
             model.fold(self.tree.hidden)
-        elif chosen.seq == model.seq + 1 and before is not None and self.tree.chapters != before.chapters:
-            model.note_entry()  # only chapters changed, which the model does not have
+        elif chosen.seq == model.seq + 1 and (opened or (before and self.tree.chapters != before.chapters)):
+            model.note_entry()  # of what the model does not have: layout and chapters
         assert {context.seq for context in self.contexts} == {model.seq}, f"not {model.seq} entries"
         model.settle(self.tree.orders, folded=self.has_folded())
         model.counters["usr"] = max(model.counters["usr"], self.tree.next_number)
