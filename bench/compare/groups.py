@@ -101,8 +101,7 @@ def recall(run: Run) -> Iterator[Row]:
         for budget in (1_000, 4_000, 8_000):
             for share in (True, 1.0):
                 options = {"name": name, "budget": budget, "recall": share, "first": first, "step": step}
-                label = f"{name}, {share}, {budget // 1_000}k: "
-                yield from _once(run, "recall", "shown", options, label)
+                yield from _once(run, "recall", "shown", options, f"{name}, {share}, {budget // 1_000}k: ")
 
 
 def pages(run: Run) -> Iterator[Row]:
