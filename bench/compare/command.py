@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     print(table(rows), f"\n{(time.monotonic() - start) / 60:.1f} minutes", *run.samples, sep="\n")
     for what, reason in run.left_out.items():
         print(f"left out: {what}: {reason}")
-    machine = {"cores": os.cpu_count(), "architecture": platform.machine(), "python": platform.python_version()}
+    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[2]}
     about = {"machine": machine, "quick": run.quick, "samples": run.samples, "left_out": run.left_out}
     names = {"old": {"name": old.name, "commit": old.commit}, "new": {"name": new.name, "commit": new.commit}}
     if chosen.json:
