@@ -18,6 +18,8 @@ pytestmark = pytest.mark.clients
 SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 CLIENTS = ("claude", "codex", "opencode", "qwen")
 TURNS = 6
+CERTAIN = 0.9
+"""A request below this share of the budget fits in any case: the gateway also counts encrypted reasoning."""
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -28,7 +30,7 @@ def test_a_session_that_folds_in_a_later_turn_is_legal_and_loses_nothing(name: s
 
 @until_step(5, "a fold leaves a system message before a user message", example_of="system_after_fold")
 def test_claude_code_gets_no_illegal_request_in_a_later_turn(tmp_path: Path) -> None:
-    outcome = run_session("claude", tmp_path, plan_turns(7, 4))
+    outcome = run_session("claude", tmp_path, plan_turns(7, 3), share=0.4)
     assert outcome.folds >= 1
     assert [problem.rule for problem in (*outcome.refused, *outcome.tolerated)] == []
 
@@ -71,5 +73,6 @@ def check_bytes(outcome: Outcome) -> None:
     """Check that what fits arrives as it was sent, and that what does not fit arrives shorter."""
     assert all(sent.is_same for sent in outcome.below)
     for sent in outcome.above:
-        assert sent.is_same == (sent.needed <= outcome.budget)
+        assert sent.is_same or sent.needed > CERTAIN * outcome.budget
+        assert not sent.is_same or sent.needed <= outcome.budget
         assert sent.tokens <= outcome.budget
