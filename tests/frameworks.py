@@ -6,10 +6,8 @@ from importlib.util import find_spec
 FRAMEWORKS = ("agents", "langchain", "langgraph", "mcp", "pydantic_ai")
 MISSING = [name for name in FRAMEWORKS if find_spec(name) is None]
 SDKS_MISSING = [name for name in ("anthropic", "openai") if find_spec(name) is None]
-FOLDERS = ("mcp_server",)
-"""The test folders that are left out if a framework is missing."""
-SDK_FOLDER = "strict_provider"
-"""The test folder that is left out if the SDK of a provider is missing."""
+FOLDERS = {"mcp_server": "mcp", "inspector": "playwright"}
+"""The folders of tests that cannot be collected without a package of their tier."""
 _USE = re.compile(
     rf"^\s*(?:from|import) (?:{'|'.join(FRAMEWORKS)})\b"
     r"|quire\.adapters\.(?:langchain|langgraph|openai_agents|pydantic_ai)|quire\.mcp_server|\bquire mcp\b",

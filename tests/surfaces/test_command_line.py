@@ -23,6 +23,10 @@ from tests.surfaces.command_line_table import CHANGING, NAME, NO_STORE, READING,
 
 ALL = (*READING, *CHANGING, *SERVING)
 REFUSALS = [(call.strip(), code) for code, calls in REFUSED.items() for call in calls.strip().splitlines()]
+TIERED = [
+    pytest.param(call, code, marks=pytest.mark.clients if call.startswith("mcp ") else ()) for call, code in REFUSALS
+]
+"""The command `mcp` needs its package."""
 OTHERS = {"json", "help", "context"}
 """Options that all commands share."""
 CREATING = {"new", "import", "replay"}
@@ -191,7 +195,7 @@ def test_a_changing_call_prints_its_value_and_has_its_effect(run: Run, row: Work
         assert_prints(run(as_json(row.then)), row.shows)
 
 
-@pytest.mark.parametrize(("call", "code"), REFUSALS, ids=[f"{call[:60]}" for call, _ in REFUSALS])
+@pytest.mark.parametrize(("call", "code"), TIERED, ids=[f"{call[:60]}" for call, _ in REFUSALS])
 def test_a_refused_call_gives_its_code_and_changes_nothing(
     run: Run, store: Path, untouched: tuple[object, ...], call: str, code: str
 ) -> None:
