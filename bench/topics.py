@@ -1,7 +1,7 @@
 """Run the benchmarks, print tables, and write bench/results/*.json and docs/benchmarks.md.
 
 .venv/bin/python -m bench                 everything (over an hour on two calm cores, fifteen minutes of it the peers)
-.venv/bin/python -m bench conversation    one topic; the others keep their last results
+.venv/bin/python -m bench book            one topic; the others keep their last results
 .venv/bin/python -m bench peers           quire and its peers; installs them first, in separate environments
 .venv/bin/python -m bench --quick         smaller sizes; stores no results
 .venv/bin/python -m bench --page          writes the page from the stored results; measures nothing
@@ -22,30 +22,22 @@ import apsw
 import quire
 from bench import (
     adapters,
-    agent,
     asking,
     book,
-    cli,
     contexts,
-    conversation,
     gateway,
     history_recall,
-    inspector,
     leave_one_out,
     legal,
     lives,
     local,
-    notes,
     page,
     postgres,
     recall,
-    s3,
-    search,
     server,
     service,
     thinking,
     view,
-    windows,
 )
 from bench.figures import Figure, as_table
 from bench.measure import forget_jobs
@@ -57,22 +49,14 @@ Topic = Callable[[Path, int], list[Figure]]
 
 TOPICS: dict[str, Topic] = {
     "book": book.run,
-    "conversation": conversation.run,
     "view": view.run,
     "thinking": lambda folder, size: thinking.run(),
     "legal": legal.run,
-    "notes": notes.run,
-    "windows": windows.run,
-    "agent": agent.run,
-    "search": search.run,
     "recall": lambda folder, size: [*recall.run(), *asking.run(), *leave_one_out.run(), *history_recall.run(folder)],
-    "cli": cli.run,
     "server": server.run,
     "service": service.run,
-    "inspector": inspector.run,
     "gateway": gateway.run,
     "postgres": postgres.run,
-    "s3": s3.run,
     "contexts": contexts.run,
     "adapters": adapters.run,
     "local": local.run,
