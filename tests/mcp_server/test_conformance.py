@@ -19,7 +19,7 @@ import quire
 from tests.mcp_server.clients import command
 from tests.mcp_server.conftest import NAME, URI, fill
 
-pytestmark = [pytest.mark.node, pytest.mark.xdist_group("conformance")]  # one worker installs the packages
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("conformance")]  # one worker installs the packages
 NODE = ("node@22",)
 PACKAGES = (
     "@modelcontextprotocol/conformance@0.1.16",
