@@ -10,10 +10,11 @@ from random import SystemRandom
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-OTHERS = ("anthropic", "agents", "langchain", "history", "store", "pydantic_ai")
+KINDS = ("openai", "anthropic", "agents", "langchain", "history", "store", "pydantic_ai")
 
 
-@pytest.mark.parametrize("kind", ["openai", *(pytest.param(kind, marks=pytest.mark.clients) for kind in OTHERS)])
+@pytest.mark.clients
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_agent_that_is_killed_goes_on_and_nothing_is_lost(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -1,4 +1,4 @@
-"""The protocol's own tests from npm: its conformance suite and its inspector. They run with `--node`, as in CI.
+"""The protocol's own tests from npm: its conformance suite and its inspector. They run with `-m clients`, as in CI.
 
 The whole suite runs for the protocol with a handshake and for the one without. Some scenarios need tools, resources and
 prompts that only a server for the suite has; all others must pass. Packages are installed once per run, with a recent

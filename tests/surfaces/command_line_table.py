@@ -148,7 +148,7 @@ CHANGING = (
     Works(f"erase STORE {NAME} --yes --no-forks", {"scrubbed": True, "remains": list}, "ls STORE", []),
     Works("scrub STORE", {"scrubbed": True, "remains": []}),
     Works("mcp STORE --gateway http://127.0.0.1:9 --create --redact", slow=True),
-    Works("demo --fast --no-serve", {"budget": int, "context": str}),
+    Works("demo --fast --no-serve", {"budget": int, "context": str}, slow=True),
     Works("replay SESSION --budget 2000", [{"call": 1}, {"call": 2}, {"quire": {"calls": 2, "illegal": 0}}]),
     Works(
         f"replay STORE --context {NAME} --strategies newest --joined --title T --price 3,0.3,15 --plot DIR/a.svg -b 2k",

@@ -20,7 +20,7 @@ TALKS: dict[str, tuple[PermissionName, bool]] = {
 }
 SHARES = (*TALKS, *TYPES)
 """The matrix in parts: conversations, and all segments of each type."""
-EVERY = {(False, False): 11, (False, True): 41, (True, False): 151, (True, True): 251}
+EVERY = {(False, False): 23, (False, True): 83, (True, False): 301, (True, True): 501}
 """For moves or not, and for changes or not: each of so many cells is in the default run."""
 
 
