@@ -65,7 +65,7 @@ def _alternate(sides: Sides, starts: Sequence[tuple[str, Any]], plan: Timed, fou
             worker.send(start=program, options=options)
         for worker in workers:
             worker.answer()
-            worker.ask(more=1)  # what is imported late is there when the clock starts
+            worker.ask(more=plan.batch)  # what is imported late is there when the clock starts
         pairs = list(zip(workers, found, strict=True))
         for number in range(plan.rounds):
             for worker, series in pairs if number % 2 else (pairs[1], pairs[0], pairs[2]):
