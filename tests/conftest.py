@@ -49,13 +49,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out folders of other tiers whose package is not installed; tests/test_frameworks.py names it in CI."""
-    package = FOLDERS.get(collection_path.name)
-    return True if package is not None and find_spec(package) is None else None
+    """Leave out tests of other tiers whose package is not installed; tests/test_frameworks.py names it in CI."""
+    package, _ = FOLDERS.get(collection_path.name, ("pytest", ""))
+    return True if find_spec(package) is None else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked slow, without --long."""
+    """Mark the folders of other tiers, and leave out the tests marked slow, without --long."""
+    for item in items:
+        _, tier = FOLDERS.get(item.path.name) or FOLDERS.get(item.path.parent.name, ("", ""))
+        if tier and "servers" not in item.keywords:
+            item.add_marker(tier)
     if not config.getoption("--long"):
         slow = [item for item in items if "slow" in item.keywords]
         items[:] = [item for item in items if "slow" not in item.keywords]

@@ -1,16 +1,21 @@
-"""Find the frameworks that the adapters and the MCP server need. Tests that use one have the marker `clients`."""
+"""The packages of the tiers `clients` and `servers`, and the folders of tests that need one."""
 
 import re
 from importlib.util import find_spec
 
-FRAMEWORKS = ("agents", "langchain", "langgraph", "mcp", "pydantic_ai")
-MISSING = [name for name in FRAMEWORKS if find_spec(name) is None]
-SDKS_MISSING = [name for name in ("anthropic", "openai") if find_spec(name) is None]
-FOLDERS = {"mcp_server": "mcp", "inspector": "playwright"}
-"""The folders of tests that cannot be collected without a package of their tier."""
+FRAMEWORKS = ("agents", "anthropic", "langchain", "langgraph", "mcp", "openai", "pydantic_ai")
+MISSING = [name for name in (*FRAMEWORKS, "playwright") if find_spec(name) is None]
+FOLDERS = {
+    "adapters": ("anthropic", "clients"),
+    "inspector": ("playwright", "servers"),
+    "mcp_server": ("mcp", "clients"),
+    "strict_provider": ("anthropic", "clients"),
+    "test_service.py": ("openai", "servers"),
+}
+"""The folders and files of tests that cannot be collected without a package, and their tier."""
 _USE = re.compile(
     rf"^\s*(?:from|import) (?:{'|'.join(FRAMEWORKS)})\b"
-    r"|quire\.adapters\.(?:langchain|langgraph|openai_agents|pydantic_ai)|quire\.mcp_server|\bquire mcp\b",
+    r"|quire\.adapters\.|quire\.mcp_server|\bquire mcp\b",
     re.MULTILINE,
 )
 

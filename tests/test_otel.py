@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, OpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -16,7 +15,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import quire
 from quire import otel
-from quire.adapters.openai import acomplete, astream, complete, stream
 from tests.marks import long
 from tests.strict_provider import Body, Call, Reply, StrictProvider
 
@@ -118,8 +116,13 @@ def test_render_fold_and_commit_are_nested(telemetry: Telemetry) -> None:
     assert {key: last[f"quire.part.{key}.tokens"] for key in view.by_kind()} == view.by_kind()
 
 
+@pytest.mark.clients
 @pytest.mark.parametrize("form", ["complete", "astream", *long("stream", "acomplete")])
 def test_model_and_tool_calls_follow_the_conventions(telemetry: Telemetry, endpoint: StrictProvider, form: str) -> None:
+    from openai import AsyncOpenAI, OpenAI
+
+    from quire.adapters.openai import acomplete, astream, complete, stream
+
     endpoint.forget()
     endpoint.script = script
     url = f"{endpoint.url}/v1"
@@ -168,7 +171,12 @@ def test_model_and_tool_calls_follow_the_conventions(telemetry: Telemetry, endpo
     assert sum(point.count for point in telemetry.metrics()["gen_ai.client.operation.duration"].data.data_points) == 2
 
 
+@pytest.mark.clients
 def test_content_is_there_only_if_it_is_switched_on(telemetry: Telemetry, endpoint: StrictProvider) -> None:
+    from openai import OpenAI
+
+    from quire.adapters.openai import complete
+
     telemetry.instrument(content=True)
     endpoint.forget()
     endpoint.script = script
