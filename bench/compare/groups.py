@@ -72,7 +72,7 @@ def storage(run: Run) -> Iterator[Row]:
 
 def servers(run: Run) -> Iterator[Row]:
     """Yield the figures of PostgreSQL and S3."""
-    rounds = 10 if run.quick else 30
+    rounds = 8 if run.quick else 30
     yield from _or_not(run, "PostgreSQL", lambda: timing.postgres("servers", run.sides, rounds))
     yield from _or_not(run, "S3", lambda: timing.s3("servers", run.sides))
 

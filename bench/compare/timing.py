@@ -30,7 +30,7 @@ class Timed(NamedTuple):
     names: Mapping[str, str]
     rounds: int = 12
     batch: int = 25
-    processes: int = 4
+    processes: int = 3
     where: str = "sqlite:{}/store.db"
 
 

@@ -37,7 +37,7 @@ def seconds(action: Callable[[], object]) -> float:
 
 def endless(start: int) -> Iterator[Values]:
     """Yield messages without end, from this place of a long conversation."""
-    messages = conversation(start + 20_000)
+    messages = conversation(start + 2_000)
     while True:
         yield from islice(messages, start, None)
 
