@@ -65,7 +65,7 @@ def test_the_key_of_the_map_explains_the_chosen_page(tmp_path: Path) -> None:
         ctx.render()
     with quire.server.start(tmp_path / "a.db", port=0) as server, sync_playwright() as playwright:
         page = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]).new_page(locale="en-US")
-        page.goto(f"http://127.0.0.1:{server.port}/?token={server.token}&context=m")
+        page.goto(f"http://127.0.0.1:{server.port}/#token={server.token}&context=m")
         page.click("text=Policy >> nth=0")
         page.wait_for_timeout(500)
         before = page.inner_text("body")
@@ -144,4 +144,4 @@ def test_an_empty_history_is_the_error_of_pydantic_ai() -> None:
 
     capabilities: Any = [ProcessHistory(lambda _: []), QuireCapability(quire.MemoryStorage())]
     with pytest.raises(UserError):
-        Agent(TestModel(), capabilities=capabilities).run_sync("x")
+        asyncio.run(Agent(TestModel(), capabilities=capabilities).run("x"))
