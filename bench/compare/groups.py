@@ -57,7 +57,7 @@ def storage(run: Run) -> Iterator[Row]:
     recalled = {"some": "recall=True at 8k, 4,000 messages", "all": "recall=1.0 at 8k, 4,000 messages"}
     for plan in (
         Timed("append", {"messages": 10_000}, {"append": "append, 10,000 messages"}),
-        Timed("append", {"messages": 2_000}, {"append": "append, 2,000 messages, file:"}, where="file:{}"),
+        Timed("append", {"messages": 500}, {"append": "append, 500 messages, file:"}, where="file:{}"),
         Timed("resume", {"messages": 10_000}, resumed, batch=5),
         Timed("fork", {"messages": 4_000}, {"fork": "fork of 4,000 messages"}, batch=3),
         Timed("contexts", {"number": many}, {"open": f"open and draw one of {many:,} contexts"}, batch=5),
