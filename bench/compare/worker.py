@@ -238,8 +238,7 @@ def disk(kind: str, folder: str, messages: int) -> dict[str, float]:
 
 def size() -> dict[str, float]:
     """Return the size of the source, and of quire and the packages that it needs as pip installs them, no extras."""
-    root = Path(str(quire.__file__)).resolve().parent
-    files = [*root.rglob("*")]
+    files = [*(root := Path(str(quire.__file__)).resolve().parent).rglob("*")]
     source = [file.read_bytes().count(b"\n") for file in files if file.suffix == ".py"]
     own = sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
     waiting, sizes = tomllib.loads((root.parents[1] / "pyproject.toml").read_text())["project"]["dependencies"], {}
