@@ -10,7 +10,9 @@ FOLDERS = {
     "inspector": ("playwright", "servers"),
     "mcp_server": ("mcp", "clients"),
     "strict_provider": ("anthropic", "clients"),
+    "test_sdk.py": ("openai", "clients"),
     "test_service.py": ("openai", "servers"),
+    "test_stub_provider.py": ("openai", "clients"),
 }
 """The folders and files of tests that cannot be collected without a package, and their tier."""
 _USE = re.compile(

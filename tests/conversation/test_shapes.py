@@ -33,6 +33,7 @@ def test_a_history_added_at_once_goes_back_as_it_came(provider: Provider, name: 
     assert ctx.check() == []
 
 
+@pytest.mark.clients
 def test_an_openai_sdk_message_comes_in() -> None:
     chat = pytest.importorskip("openai.types.chat")
     ctx = talk_of("Weather?")
@@ -48,6 +49,7 @@ def test_an_openai_sdk_message_comes_in() -> None:
     assert texts(ctx) == ["Weather?", "", "sunny", "sunny", "Sunny."]
 
 
+@pytest.mark.clients
 def test_an_openai_response_comes_in() -> None:
     responses = pytest.importorskip("openai.types.responses")
     call = {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": "{}", "id": "fc_1"}
@@ -70,6 +72,7 @@ def test_an_openai_response_comes_in() -> None:
     assert names(ctx) == ["usr-1", "usr-2"]
 
 
+@pytest.mark.clients
 def test_an_anthropic_sdk_message_comes_in() -> None:
     types = pytest.importorskip("anthropic.types")
     ctx = talk_of("Weather?")

@@ -31,6 +31,7 @@ def checkpoint_file(path: Path, messages: Any, kind: str | None = None, time: st
     return path
 
 
+@pytest.mark.clients
 def test_objects_of_other_classes_are_refused_by_name_and_never_built(tmp_path: Path) -> None:
     pytest.importorskip("langchain_core")
     bad = [*langchain_messages(TALKS["call"]), Path("/etc")]
@@ -42,6 +43,7 @@ def test_objects_of_other_classes_are_refused_by_name_and_never_built(tmp_path: 
         read_log(checkpoint_file(tmp_path / "c.db", [3]))
 
 
+@pytest.mark.clients
 @pytest.mark.parametrize("time", [TIME, None])
 def test_an_artifact_of_a_tool_does_not_hinder_the_import(tmp_path: Path, time: str | None) -> None:
     lc = pytest.importorskip("langchain_core.messages")
@@ -53,6 +55,7 @@ def test_an_artifact_of_a_tool_does_not_hinder_the_import(tmp_path: Path, time: 
     assert [message.role for message in ctx.messages()] == ["assistant", "tool"]
 
 
+@pytest.mark.clients
 @pytest.mark.servers
 def test_checkpoints_of_postgres_are_read() -> None:
     psycopg = pytest.importorskip("psycopg")

@@ -43,6 +43,7 @@ def test_an_import_marks_an_unknown_shape_and_never_calls_it_an_assistant_messag
     assert [message.role for message in ctx.messages()] == ["user"]
 
 
+@pytest.mark.clients
 def test_an_invalid_call_of_langchain_without_an_id_is_a_text_and_odd_arguments_are_texts() -> None:
     lc = pytest.importorskip("langchain_core.messages")
     broken = {"name": "book", "args": "{to: SEA", "id": None, "error": "no JSON", "type": "invalid_tool_call"}
@@ -61,6 +62,7 @@ def test_an_invalid_call_of_langchain_without_an_id_is_a_text_and_odd_arguments_
         ctx.add(lc.AIMessage.model_construct(content="", tool_calls=[{"name": "book", "args": endless, "id": "c2"}]))
 
 
+@pytest.mark.clients
 def test_an_item_of_a_new_type_stays_raw_with_its_provider_and_as_an_sdk_object() -> None:
     from openai.types.responses import ResponseReasoningItem
 
@@ -79,6 +81,7 @@ def test_an_item_of_a_new_type_stays_raw_with_its_provider_and_as_an_sdk_object(
         ctx.add(item, provider="gemini")  # type: ignore[arg-type]
 
 
+@pytest.mark.clients
 def test_langchain_messages_are_read_in_all_their_forms() -> None:
     lc = pytest.importorskip("langchain_core.messages")
     load = pytest.importorskip("langchain_core.load")
@@ -115,6 +118,7 @@ def test_langchain_messages_are_read_in_all_their_forms() -> None:
     assert len(ctx.messages()) == 6
 
 
+@pytest.mark.clients
 def test_pydantic_ai_messages_are_read_as_objects_and_as_json_with_their_times() -> None:
     pa = pytest.importorskip("pydantic_ai.messages")
     messages = [

@@ -9,6 +9,8 @@ from quire import InvalidValue
 from tests.providers.histories import REASONING
 from tests.providers.test_sdk import BLOCKS, OUTPUT, SENT_BACK, check_types, reply, response
 
+pytestmark = pytest.mark.clients
+
 SEALED = {"type": "redacted_thinking", "data": "c2VhbGVk"}
 CITED = {
     "type": "text",

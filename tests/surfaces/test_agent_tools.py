@@ -104,6 +104,7 @@ def test_every_tool_and_every_argument_is_in_the_table(ctx: Context) -> None:
 # Schemas
 
 
+@pytest.mark.clients
 def test_the_schemas_are_json_schema_and_few(ctx: Context) -> None:
     validator: Any = pytest.importorskip("jsonschema").Draft202012Validator
     tools = tools_of(ctx)
@@ -121,6 +122,7 @@ def test_the_schemas_are_json_schema_and_few(ctx: Context) -> None:
     assert all(tool["description"] for tool in functions)
 
 
+@pytest.mark.clients
 def test_what_the_schemas_allow_is_what_a_call_takes(ctx: Context) -> None:
     validator: Any = pytest.importorskip("jsonschema").Draft202012Validator
     schemas = {tool["name"]: tool["input_schema"] for tool in tools_of(ctx).anthropic()}
