@@ -60,7 +60,11 @@ def store(tmp_path: Path, written: Path) -> Path:
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the store that `store` copies."""
-    file = tmp_path_factory.mktemp("written") / "agent.db"
+    return write_store(tmp_path_factory.mktemp("written") / "agent.db")
+
+
+def write_store(file: Path) -> Path:
+    """Write a store with one context: notes in a folder, a cold note, a checkpoint, a conversation with a call."""
     with quire.open(file, NAME) as context:
         pages = context.pages
         context.system("You are a careful travel agent.")

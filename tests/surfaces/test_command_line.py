@@ -18,6 +18,7 @@ import pytest
 
 import quire
 from quire.cli import main
+from tests.cli.conftest import write_store
 from tests.cli.sessions import CLAUDE_CODE, write_lines
 from tests.surfaces.command_line_table import CHANGING, NAME, NO_STORE, READING, REFUSED, SERVING, Works
 
@@ -60,20 +61,7 @@ Run = Callable[[str], Ended]
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a store with one context: notes in a folder, a cold note, a checkpoint, a conversation with a call."""
-    file = tmp_path_factory.mktemp("written") / "agent.db"
-    with quire.open(file, NAME) as context:
-        pages = context.pages
-        context.system("You are a careful travel agent.")
-        note = pages.create_detail_page("座位", "靠窗", "乘客想要靠窗的座位。", "mem-0")  # mem-1
-        pages.create_contents_page("Wishes", "What the traveller wants", "mem-0", [note])  # mem-2
-        old = pages.create_detail_page("Old note", "", "An old note about trains.", "mem-0")  # mem-3
-        pages.archive(old, cold=True)
-        context.checkpoint("before")
-        context.user("I want to fly to Seattle on May 20. 我要靠窗的座位。")
-        context.assistant("Let me look.", [quire.ToolCall("call_1", "search", '{"to":"SEA"}')])
-        context.tool_result("call_1", "HAT217 at 08:00, 座位 12A")
-        context.assistant("Flight HAT217 at 08:00 has a window seat.")
-    return file
+    return write_store(tmp_path_factory.mktemp("written") / "agent.db")
 
 
 @pytest.fixture(scope="module")
