@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -126,10 +125,3 @@ def _check(task: Task, report: dict[str, Any]) -> Check:
         facts=facts,
         findings=report["findings"],
     )
-
-
-def kill_writers(backend: str, kills: int, seed: int, folder: Path) -> Check:
-    """Kill writers on one backend. For tests."""
-    options = Options(folder=folder, seed=seed)
-    task, program = _start(options, backend, kills, None)
-    return _check(task, _finish(program))
