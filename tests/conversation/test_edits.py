@@ -11,6 +11,7 @@ from tests.conversation.talks import (
     called,
     calls,
     indices,
+    names,
     result,
     said,
     talk_of,
@@ -41,6 +42,19 @@ def test_a_message_is_inserted_before_the_one_named(at: int | None, order: list[
     assert (done.operation, done.inserted, done.pages, done.covered) == ("insert", (7,), ("usr-5",), ())
     assert bool(done.notes) is inside
     assert indices(ctx) == order
+    assert ctx.check() == []
+
+
+@pytest.mark.parametrize(("moved", "order"), [((2, 6), [0, 1, 2, 3, 4, 7, 6, 5]), ((6, 2), [0, 1, 6, 2, 3, 4, 7, 5])])
+def test_a_message_inserted_inside_an_exchange_stays_in_its_folder(moved: tuple[int, ...], order: list[int]) -> None:
+    ctx = whole()
+    chapter = ctx.pages.create_contents_page("both", "", "usr-0")
+    ctx.pages.move_page(chapter, "usr-0", before=ctx.conversation.page_of(5))
+    for index in moved:
+        ctx.pages.move_page(ctx.conversation.page_of(index) or "", chapter)
+    (page,) = ctx.conversation.insert(said("user", "new"), at=3).pages
+    assert indices(ctx) == order
+    assert page in names(ctx, chapter)
     assert ctx.check() == []
 
 

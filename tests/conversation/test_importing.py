@@ -134,6 +134,12 @@ def test_missing_ids_are_filled_in_and_told(history: list[dict[str, Any]]) -> No
     assert json.dumps(history) == before
 
 
+def test_a_result_without_an_id_belongs_to_the_first_call_that_has_no_result() -> None:
+    ctx, report = imported(USER, called("c1", "c2"), result("c1", "1"), said("tool", "2"))
+    assert (report.marked, kinds(report)) == ((), ["missing id"])
+    assert [(message.tool_call_id, message.text) for message in ctx.messages()[2:]] == [("c1", "1"), ("c2", "2")]
+
+
 UNREADABLE: list[Any] = [
     None,
     5,

@@ -254,6 +254,16 @@ def test_messages_are_kept_marked_when_another_wrote_meanwhile() -> None:
         assert handle.check() == []
 
 
+def test_a_removed_page_is_a_change_that_another_writer_prevents() -> None:
+    ctx, other = two()
+    index = note(ctx)
+    other.refresh()
+    with pytest.raises(Conflict, match=repr(index)):
+        block(ctx, lambda: ctx.pages.remove_page(index), lambda: other.user("by the other"))
+    assert ctx.pages.detail(index) == "mine"
+    assert texts(ctx) == ["a", "by the other"]
+
+
 def test_a_storage_that_fails_at_the_end_leaves_the_conversation_as_it_was() -> None:
     class Failing(MemoryStorage):
         broken = False

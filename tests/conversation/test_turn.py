@@ -58,6 +58,21 @@ def test_messages_that_another_writer_continued_leave_the_conversation(library: 
         assert texts(library) == []
 
 
+def test_a_message_of_another_writer_that_a_failed_turn_changed_stays(library: Library) -> None:
+    with library.open("talk") as other:
+        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+            ctx.user("Of the turn")
+            other.refresh()
+            index = other.conversation.page_of(other.user("Of another writer")) or ""
+            ctx.refresh()
+            ctx.pages.hide(index)
+            other.refresh()
+            other.pages.update_page(index, description="changed later")
+            ctx.refresh()
+            raise ZeroDivisionError
+        assert texts(library) == ["Of another writer"]
+
+
 def test_a_pin_of_a_failed_turn_is_taken_back(library: Library) -> None:
     with library.open("talk") as ctx:
         hidden, kept = (ctx.conversation.page_of(ctx.user(text)) or "" for text in ("Hidden", "Kept"))

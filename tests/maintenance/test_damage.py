@@ -206,6 +206,19 @@ def test_damage_is_never_passed_over_in_silence(
         check_backup(f"{kind}:{store}", tmp_path / f"copy-{number}", original, found, known)
 
 
+def test_a_part_of_a_folder_lacks_no_page_in_silence(tmp_path: Path) -> None:
+    sound, store = tmp_path / "sound", tmp_path / "store"
+    with closing(quire.open_storage(f"sqlite:{sound}")) as storage:
+        talk = new_talk(storage)
+        wanted = [talk.pages.create_detail_page(f"page {n}", "", "text", "mem-0") for n in range(9)][:8]
+    for seed in range(40):
+        shutil.copy(sound, store)
+        remove_row(store, Random(seed))
+        with closing(quire.open_storage(f"sqlite:{store}")) as storage:
+            found = tried(lambda: new_talk(storage, create=False).pages.children("mem-0", limit=8))
+        assert isinstance(found, QuireError) or [page.index for page in found] == wanted
+
+
 def check_backup(url: str, copy: Path, original: Found, found: Found, known: dict[str, list[str]]) -> None:
     """Check that a backup has every context that can be read whole."""
     done = tried(lambda: quire.backup(url, copy))

@@ -12,6 +12,7 @@ from quire import (
     Segment,
 )
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
+from tests.talks import new_talk
 
 # History
 
@@ -63,6 +64,31 @@ def test_a_later_change_of_the_same_page_is_named() -> None:
     book.hide(index)
     with refused(book, InvalidOperation, repr(index)):
         book.undo(5)
+
+
+def test_a_refused_undo_names_calls_with_a_similar_effect() -> None:
+    talk = new_talk()
+    talk.user("Hello")
+    said = talk.seq
+    talk.pages.hide("usr-1")
+    hidden = talk.seq
+    talk.pages.update_page("usr-1", description="a greeting")
+    for entry, calls in ((said, ["hide", "conversation.delete"]), (hidden, ["hide"])):
+        with refused(talk.pages, InvalidOperation, "'usr-1'") as caught:
+            talk.undo(entry)
+        assert [hint.call for hint in caught.value.hints] == calls
+
+
+def test_a_page_that_the_layout_showed_as_a_line_is_hidden_and_not_undone() -> None:
+    talk = new_talk(budget=200)
+    index, *_ = [leaf(talk.pages, detail="word " * 60) for _ in range(5)]
+    talk.user("Hello")
+    talk.render()
+    talk.pages.expand(index)
+    assert [entry.operation for entry in talk.history()][-1] == "expand"
+    with refused(talk.pages, InvalidOperation, repr(index)) as caught:
+        talk.undo(talk.seq)
+    assert [(hint.call, hint.page) for hint in caught.value.hints] == [("hide", index)]
 
 
 def test_a_page_is_put_back_between_its_old_neighbours() -> None:
@@ -124,6 +150,19 @@ def test_no_undo_brings_an_older_permission_back() -> None:
     named = book.seq
     book.undo(named)
     assert book.get_segment("mem").permission is Permission.PRIVATE
+    book.update_segment("mem", name="third")
+    named = book.seq
+    book.set_segment_permission("mem", Permission.READ_ONLY)
+    book.undo(named)  # a later permission is no change that stands in its way
+    assert (book.get_segment("mem").name, book.get_segment("mem").permission) == ("Memory", Permission.READ_ONLY)
+
+
+def test_a_later_change_of_the_same_segment_is_named() -> None:
+    book = new_book()
+    book.update_segment("mem", name="other")
+    book.update_segment("mem", description="about")
+    with refused(book, InvalidOperation, "'mem'"):
+        book.undo(book.seq - 1)
 
 
 def test_no_undo_brings_an_older_pin_back_or_lifts_one() -> None:

@@ -80,6 +80,14 @@ def test_a_document_read_into_another_conversation_numbers_its_messages_after_th
     assert other.check() == []
 
 
+def test_a_document_read_into_its_own_context_adds_no_message() -> None:
+    talk = full_talk()
+    before, document = said(talk, all=True), parsed(talk)
+    talk.pages.unmarshal(talk.pages.marshal())
+    assert said(talk, all=True) == before
+    assert timeless(parsed(talk)) == timeless(document)
+
+
 @pytest.mark.parametrize(
     "message",
     [

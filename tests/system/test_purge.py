@@ -219,6 +219,28 @@ def test_forks_that_share_it_lose_it_and_go_on(shelf: Shelf) -> None:
         assert one.check() == []
 
 
+def test_a_fork_loses_what_was_removed_before_it(shelf: Shelf) -> None:
+    talk = shelf.open()
+    index = note(talk)
+    talk.pages.remove_page(index)
+    fork = talk.fork("fork")
+    assert set(talk.pages.purge(index).contexts) == {"c", "fork"}
+    gone(shelf, talk, fork)
+
+
+def test_a_folder_with_the_same_index_stays_in_a_fork_that_made_its_own(shelf: Shelf) -> None:
+    talk = shelf.open()
+    early = talk.fork("early")
+    index = talk.pages.create_contents_page(f"about {SECRET}", "", "mem-0")
+    for _ in range(3):
+        talk.user("and on")
+    late = talk.fork("late")
+    assert early.pages.create_contents_page("its own", "", "mem-0") == index
+    assert set(late.pages.purge(index).contexts) == {"c", "late"}
+    gone(shelf, talk, early, late)
+    assert early.pages.get_page(index).name == "its own"
+
+
 # History
 
 
