@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quire import Library, NoSuchContext
+from quire import Busy, Library, NoSuchContext
 from tests.conversation.turn_stores import texts, url_of
 from tests.marks import long, servers
 
@@ -86,6 +86,18 @@ def test_a_worker_that_lost_its_lease_cannot_commit(keep: bool, tmp_path: Path) 
         assert worker.returncode != 0
     with Library(url) as library:
         assert texts(library) == (["w-0?", "The next one"] if keep else ["The next one"])
+
+
+@pytest.mark.slow
+def test_a_worker_that_lives_keeps_its_turn_however_long_it_thinks(tmp_path: Path) -> None:
+    url = url_of("sqlite", tmp_path)
+    with start_in_turn(url, keep=False) as worker:
+        with Library(url) as library, pytest.raises(Busy), library.turn("talk", wait=36):
+            pass
+        told, _ = worker.communicate("go\n")
+    assert told == "committed\n"
+    with Library(url) as library:
+        assert texts(library) == ["w-0?", "too late", "w-0!"]
 
 
 @pytest.mark.parametrize("writes", [False, True])

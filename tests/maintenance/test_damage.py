@@ -228,3 +228,39 @@ def check_backup(url: str, copy: Path, original: Found, found: Found, known: dic
     else:
         copied = read(str(copy), {name: known[name] for name in whole})
         assert copied == {name: original[name] for name in whole}
+
+
+def rows(store: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return all rows of a database, each with its table."""
+    db: Any = apsw.Connection(str(store))
+    with closing(db):
+        listed = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name"
+        found = []
+        for (table,) in db.execute(listed).fetchall():
+            cursor = db.execute(f'SELECT * FROM "{table}"')
+            found += [(table, {name: row[n] for n, (name, _) in enumerate(cursor.get_description())}) for row in cursor]
+        return found
+
+
+def test_a_lost_row_is_told_without_its_consequences_and_no_older_view_is_taken_for_the_last(tmp_path: Path) -> None:
+    sound, store = tmp_path / "sound", tmp_path / "store"
+    with quire.open(sound, "c") as ctx:
+        for turn in range(2):
+            ctx.user(f"Question {turn}?")
+            ctx.render()
+            ctx.assistant(f"Answer {turn}.")
+        last = ctx.last_sent()
+    assert last is not None
+    told = set()
+    for table, row in rows(sound):
+        shutil.copy(sound, store)
+        with closing(apsw.Connection(str(store))) as db:
+            db.execute(f'DELETE FROM "{table}" WHERE {where(row)}', tuple(row.values()))
+        found = tried(lambda: quire.doctor(f"sqlite:{store}").symptoms)
+        if not isinstance(found, QuireError):
+            told.add(tuple(sorted({symptom.severity for symptom in found})))
+        with Library(f"sqlite:{store}") as library:
+            sent = tried(lambda: new_talk(library.storage, "c", create=False).last_sent())
+        assert isinstance(sent, QuireError) or (sent is not None and sent.reply == last.reply)
+    assert ("error",) in told
+    assert ("error", "warning") not in told  # no repair is offered for what follows from a loss

@@ -1,5 +1,7 @@
 """Copying contexts: interrupted and made again, refused where necessary, always verified."""
 
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from quire import (
     MemoryStorage,
     NoSuchContext,
     Storage,
+    doctor,
     migrate,
 )
 from quire.testing import FaultyStorage, InjectedFault
@@ -110,6 +113,23 @@ def test_a_source_that_changes_meanwhile_is_copied_as_of_one_moment_or_a_conflic
         migrate(source, target, "c")
     assert changed
     assert kept(target) in (before, kept(source))
+
+
+def test_what_an_interrupted_removal_left_is_not_copied_and_keeps_nobody_back(source: MemoryStorage) -> None:
+    interrupted = 0
+    for fault in range(1, 12):
+        store, target = MemoryStorage(), MemoryStorage()
+        migrate(source, store)
+        with suppress(InjectedFault):
+            Library(FaultyStorage(store, fault)).expire(timedelta(0))
+        is_left = any(symptom.code == "removal_unfinished" for symptom in doctor(store).symptoms)
+        whole = {"other", *Library(store).list()} - ({"c"} if is_left else set())
+        book(store, "other")
+        migrate(store, target)
+        assert set(Library(target).list()) == whole
+        assert all(kept(target, name) == kept(store, name) for name in whole)
+        interrupted += is_left
+    assert interrupted
 
 
 def test_progress_that_raises_interrupts_the_copy_which_can_be_made_later(source: MemoryStorage) -> None:

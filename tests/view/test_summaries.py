@@ -120,6 +120,16 @@ def test_what_was_taken_out_stands_in_no_line_and_undo_brings_it_back(way: str) 
     assert ctx.check() == []
 
 
+def test_the_last_turn_comes_out_of_its_line_when_all_after_it_leaves() -> None:
+    ctx = quire.open("memory:", budget=1_500)
+    talk_on(ctx, 0, 20)
+    messages = ctx.messages()
+    assert messages[2].text not in str(ctx.render().openai())
+    ctx.conversation.delete(range(4, len(messages)))
+    assert [part["content"] for part in ctx.render().openai()[-2:]] == [message.text for message in messages[2:4]]
+    assert ctx.check() == []
+
+
 # The caller's summariser
 
 
