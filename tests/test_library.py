@@ -1,5 +1,6 @@
 """Library: list, find, page, count and remove contexts, with bounded storage reads."""
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,29 @@ def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(quire.StorageFailure) as error:
         Library(MemoryStorage()).import_(tmp_path / "没有.quire")
     assert str(error.value) == f"There is no file {str(tmp_path / '没有.quire')!r}."
+
+
+def test_summaries_without_a_worker_are_requested_once_and_none_after_the_time_is_over() -> None:
+    asked, go = list[str](), threading.Event()
+
+    def summarise(text: str, tokens: int) -> str:
+        asked.append(text)
+        return "In short: a flight."
+
+    library = Library(MemoryStorage(), summariser=lambda text, tokens: None if go.wait(30) else "")
+    ctx = library.open("talk", budget=1_500)
+    ctx.import_messages({"role": "user", "content": f"HAT{number} is on time. " * 8} for number in range(400))
+    assert ctx.render().fold  # of more pages than one worker takes
+    late = library.summarise(summariser=summarise, max_seconds=0)
+    assert (late.stored, asked) == (0, [])
+    report = library.summarise(summariser=summarise)
+    assert 0 < report.stored == len(set(asked)) == late.waiting - report.waiting
+    again = library.summarise(summariser=summarise)
+    assert (again.stored, again.waiting, again.errors) == (0, report.waiting, ())
+    go.set()
+    assert ctx.summarising is not None
+    assert ctx.summarising.wait(20)
+    assert library.summarise(summariser=summarise).waiting == 0
 
 
 @pytest.mark.parametrize("start", ["", "sqlite:", "file:"])

@@ -169,6 +169,7 @@ def test_a_fork_inside_a_temporary_block_is_refused_and_the_block_goes_on(storag
         talk.user("not for long")
         with refused(talk.pages, InvalidOperation):
             talk.fork("branch")
+        assert [list(talk.pages.storage.contexts(after)) for after in ("", "tal", "talk")] == [["talk"], ["talk"], []]
         talk.user("still here")
         assert texts(talk)[-1] == "still here"
     assert list(storage.contexts()) == ["talk"]

@@ -71,6 +71,19 @@ def test_every_view_of_a_long_talk_is_drawn_again_exactly() -> None:
     assert sent_view(ctx).openai() == view.openai()
 
 
+def test_a_fold_between_a_view_and_its_reply_changes_nothing_of_that_view() -> None:
+    ctx = opened(budget=2_000)
+    for turn in range(5):
+        talk(ctx, 1, recall=bool(turn % 2))
+    ctx.user("Now answer late.")
+    view = ctx.render()
+    ctx.budget = 1_000
+    assert ctx.render().fold
+    ctx.budget = 2_000
+    ctx.assistant("Late.", view=view)
+    assert sent_view(ctx).openai() == view.openai()
+
+
 def test_what_was_removed_for_good_is_not_shown_again() -> None:
     ctx = opened()
     talk(ctx, 1, recall=0.3)

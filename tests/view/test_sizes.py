@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context, IrreducibleFloor, ToolCall, View
+from quire import Context, IrreducibleFloor, Segment, ToolCall, View
 from tests.pictures import anthropic_image, coded, openai_image, pdf, png
 from tests.shallow_stack import shallow_stack
 from tests.view_laws.laws import check_shown
@@ -72,6 +72,24 @@ def test_a_budget_that_is_too_small_for_anything(budget: int) -> None:
     assert caught.value.budget == budget < caught.value.tokens
     assert ctx.seq == seq
     assert ctx.render(max_tokens=500).tokens <= 500
+
+
+def test_once_a_view_fits_again_every_pinned_page_is_in_it() -> None:
+    ctx = quire.open("memory:", budget=1_150)
+    pinned = []
+    for number, words in enumerate(((20, 20), (20, 60), (20, 120), (120, 60))):
+        ctx.pages.add_segment(Segment(id=f"s{number}", name=f"Notes {number}"))
+        for count in words:
+            text = f"note {number} " * count
+            pinned.append(ctx.pages.create_detail_page("note", "", text, f"s{number}-0", pinned=True))
+    ctx.user("Hello")
+    for _ in range(2):
+        with pytest.raises(IrreducibleFloor):
+            ctx.render()
+        ctx.pages.unpin(pinned[4])
+        ctx.pages.archive(pinned.pop(4))
+    view = ctx.render()
+    assert set(pinned) <= {page.index for page in view.pages if page.granularity == "whole"}
 
 
 class Characters:

@@ -142,6 +142,23 @@ def test_thousands_of_exchanges_show_few_lines(request: pytest.FixtureRequest) -
     assert len(leaves) + len(shown(view, "whole")) == wanted
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_restored_chapters_take_no_room_of_one_that_was_opened(seed: int) -> None:
+    ctx, chance, turn = quire.open("memory:", budget=2_000), random.Random(seed), 0
+    for count in (1, 2):
+        while len(folds(ctx)) < count:
+            talk_on(ctx, chance, turn := turn + 1)
+            view = ctx.render()
+        if count == 1:
+            opened, *others = shown(view, "line")
+            ctx.pages.expand(opened)
+            for chapter in others:
+                ctx.pages.archive(chapter)
+                ctx.pages.restore(chapter)
+    assert len(others) > 1
+    assert ctx.why(opened).shown == "open"
+
+
 def test_a_fold_stops_at_an_open_batch() -> None:
     ctx = asked(8, 60, budget=1_000)
     ctx.conversation.batch_start()
