@@ -95,7 +95,9 @@ class Machine(TalkRules):
 
     def _rollback(self, draw: Draw[Any]) -> None:
         to = self._moment(draw)
-        self.take_back(f"rollback to {to}", lambda c: c.rollback(to), lambda: self.model.rollback(to))
+        plain = self.model.knows(to)
+        done = self.take_back(f"rollback to {to}", lambda c: c.rollback(to), lambda: self.model.rollback(to))
+        assert done or not plain, f"the rollback to {to} was refused"
 
     def _moment(self, draw: Draw[Any]) -> "str | int":
         model = self.model
@@ -201,7 +203,8 @@ class Machine(TalkRules):
         found = self.everywhere(lambda c: opened.append(c.fork(name, at)))
         note(f"fork {name} at {at}: {found.code}")
         if found.code:
-            assert at is not None or name == "book"
+            plain = at is None or self.model.knows(at)
+            assert name == "book" or not plain, f"the fork at {at} was refused"
             return
         for backend, context in zip(self.backends, opened, strict=True):
             backend.contexts[name] = backend.open(name)

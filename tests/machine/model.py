@@ -105,6 +105,13 @@ class Model(MessageModel):
             raise Refused("no such moment, or it lies in a temporary block")
         return to
 
+    def knows(self, to: "str | int") -> bool:
+        """Return whether a rollback or a fork to a moment must be accepted."""
+        try:
+            return self.moment(to) >= 0
+        except Refused:
+            return False
+
     def rollback(self, to: "str | int") -> None:
         """Restore the whole state. Pinned pages and the folders above keep their place, and get their old text."""
         then = self.states[self.moment(to)]
