@@ -168,7 +168,6 @@ WRITES = {"commit", "create", "name", "fork", "drop"}
 """The calls of a storage that write."""
 READINGS: dict[str, Operation] = {
     "segments": lambda t: (t.pages.list_segments(), t.pages.get_segment("mem"), t.pages.segment_of("mem-6")),
-    "generate_index": lambda t: t.pages.generate_index("mem"),
     "nothing to change": lambda t: t.pages.expand("mem-1"),
     "a refusal": lambda t: refused(lambda: t.pages.hide("mem-9")),
     "an unknown call": lambda t: refused(lambda: t.tool_result("nobody", "1")),
@@ -179,7 +178,7 @@ READINGS: dict[str, Operation] = {
     "find": lambda t: t.find("text"),
     "history": lambda t: (list(t.history()), t.pages.checkpoints()),
     "check": lambda t: t.check(),
-    "evict_lru": lambda t: t.pages.evict_lru(0),
+    "evict_lru": lambda t: (t.pages.evict_lru(0), t.pages.get_page("mem-6")),
     "refresh": lambda t: t.refresh(),
     "marshal": lambda t: t.pages.marshal(),
     "migrate": lambda t: t.pages.migrate(MemoryStorage()),
@@ -295,68 +294,50 @@ def test_a_fault_at_any_storage_call_leaves_the_state_before_or_after(name: str,
 @pytest.mark.parametrize("name", READINGS)
 def test_a_fault_while_reading_changes_nothing(name: str, shelf: Shelf) -> None:
     operation = READINGS[name]
+    calls, result, before, after = undisturbed(shelf, operation)
+    assert calls, "it does not read the storage: no fault is made"
+    assert after == before
     storage = shelf.copy()
-    before = seen(opened(storage))
-    counting = FaultyStorage(storage)
-    talk = opened(counting)
-    counting.arm(0)
-    result = operation(talk)
-    for number, when in shelf.faults(counting.calls):
+    for number, when in shelf.faults(calls):
         faulty = FaultyStorage(storage)
         talk = opened(faulty)
         faulty.arm(number, when)
         attempt(operation, talk)
+        assert faulty.failed, (number, when)
         faulty.heal()
         assert operation(talk) == result, (number, when)
     assert seen(opened(storage)) == before
     storage.close()
 
 
-@pytest.mark.parametrize("name", [name for name in CHANGES if name not in {"temporary", "fork", "fork at"}])
-def test_a_storage_that_stays_away_from_the_commit_on_leaves_the_state_before_or_after(name: str, shelf: Shelf) -> None:
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        *((name, None) for name in CHANGES if name not in {"temporary", "fork", "fork at"}),
+        ("set_detail", KeyboardInterrupt()),
+        ("create_detail_page", ConnectionError("reset by peer")),
+        ("create_detail_page", RuntimeError("a bug in a backend")),
+    ],
+)
+def test_a_storage_that_stays_away_from_the_commit_on_leaves_the_state_before_or_after(
+    name: str, error: BaseException | None, shelf: Shelf
+) -> None:
     operation = CHANGES[name]
     calls, _, before, after = undisturbed(shelf, operation)
     outcomes: dict[When, object] = {"before": before, "after": after}
+    raised = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else OutcomeUnknown
     for when, expected in outcomes.items():
         storage = shelf.copy()
-        faulty = FaultyStorage(storage)
+        faulty = FaultyStorage(storage, error=error)
         talk = opened(faulty)
         faulty.arm(calls.index("commit") + 1, when, lasting=True)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(raised):
             operation(talk)
-        with pytest.raises(InjectedFault):  # it must read before it answers
+        with pytest.raises(type(error) if error else InjectedFault):  # it must read before it answers
             talk.pages.get_page("mem-4")
         faulty.heal()
         assert seen(talk) == seen(opened(storage)) == expected, when
         assert talk.check() == []
-        storage.close()
-
-
-def test_an_interrupted_commit_is_looked_up_before_the_next_call(shelf: Shelf) -> None:
-    calls, _, before, after = undisturbed(shelf, CHANGES["set_detail"])
-    outcomes: dict[When, object] = {"before": before, "after": after}
-    for when, expected in outcomes.items():
-        storage = shelf.copy()
-        faulty = FaultyStorage(storage, error=KeyboardInterrupt())
-        talk = opened(faulty)
-        faulty.arm(calls.index("commit") + 1, when)
-        with pytest.raises(KeyboardInterrupt):
-            CHANGES["set_detail"](talk)
-        assert seen(talk) == expected
-        storage.close()
-
-
-def test_a_backend_may_raise_whatever_it_likes(shelf: Shelf) -> None:
-    calls, result, before, _ = undisturbed(shelf, CHANGES["create_detail_page"])
-    for error in (ConnectionError("reset by peer"), RuntimeError("a bug in a backend")):
-        storage = shelf.copy()
-        faulty = FaultyStorage(storage, error=error)
-        talk = opened(faulty)
-        faulty.arm(calls.index("commit") + 1, "before")
-        with pytest.raises(StorageFailure):
-            CHANGES["create_detail_page"](talk)
-        assert seen(talk) == before
-        assert CHANGES["create_detail_page"](talk) == result
         storage.close()
 
 
