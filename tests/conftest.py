@@ -8,13 +8,21 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.frameworks import FOLDERS
 
-pytest.register_assert_rewrite("quire.testing", "tests.storage.folders")
+pytest.register_assert_rewrite(
+    "quire.testing",
+    "tests.storage.folders",
+    "tests.machine",
+    "tests.view_laws",
+    "tests.surfaces",
+    "tests.gateway_clients",
+)
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 * 2**30
@@ -36,16 +44,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the same random choices in each normal run, without time limits; the long proofs choose new ones.
 
-    A seed in the environment replays a run. The tests print theirs.
+    A seed in the environment repeats a run (see tests/seeds.py).
     """
     is_long = config.getoption("--long")
     settings.register_profile(
         "quire", derandomize=not is_long, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("quire")
-    if not is_long:
-        os.environ.setdefault("QUIRE_SEED", "7")
-        os.environ.setdefault("CHAOS_SEED", "7")
+    os.environ.setdefault("QUIRE_SEED", str(SystemRandom().getrandbits(32)) if is_long else "7")
+
+
+def pytest_report_header() -> str:
+    return f"QUIRE_SEED={os.environ['QUIRE_SEED']}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seed of a run in which a test failed."""
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        terminalreporter.write_line(f"QUIRE_SEED={os.environ['QUIRE_SEED']} repeats the random choices of this run")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import pytest
 
 import quire
 from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchContext, NoSuchPage, aio
+from tests.seeds import SEED
 from tests.talks import new_talk
 
 LONG = 30.0  # seconds until a test gives up waiting
@@ -306,13 +306,8 @@ async def test_a_block_that_is_cancelled_leaves_nothing() -> None:
 
 
 def test_cancelled_at_any_moment_every_operation_is_whole(request: pytest.FixtureRequest) -> None:
-    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
     rounds = 400 if request.config.getoption("--long") else 12
-    try:
-        asyncio.run(_storm(Random(seed), rounds))
-    except BaseException as error:
-        error.add_note(f"replay it as far as threads allow: QUIRE_SEED={seed}")
-        raise
+    asyncio.run(_storm(Random(SEED), rounds))
 
 
 async def _storm(random: Random, rounds: int) -> None:

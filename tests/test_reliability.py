@@ -1,15 +1,14 @@
 """The program `python -m proof` finds nothing: one topic in each test, as a process of its own."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
+from tests.seeds import SEED
+
 ROOT = Path(__file__).parents[1]
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 MINUTES = 0.5
 """The time of a topic. `python -m proof --minutes` takes more."""
 TOPICS = ("crash", "power", "faults", "load", "concurrency", "security")
@@ -22,5 +21,4 @@ def test_a_topic_finds_nothing(topic: str) -> None:
     """The controls of a topic must find the defects that they plant, or the program fails too."""
     command = [sys.executable, "-m", "proof", "--only", topic, "--seed", str(SEED), "--minutes", str(MINUTES)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    print(f"QUIRE_SEED={SEED}: {' '.join(command[1:])}")  # noqa: T201 - shown when it fails
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import threading
 import time
@@ -15,6 +14,7 @@ from service import app, load
 
 import quire
 from tests.marks import servers
+from tests.seeds import SEED
 from tests.servers.postgres import postgres_url
 from tests.service_workers import BUDGET, IN_FLIGHT, USERS, WORKERS, Workers, answer, count_losses
 from tests.strict_provider.requests import State
@@ -29,9 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     long = bool(request.config.getoption("--long"))
     users, count, turns = (USERS, WORKERS, 10_000) if long else (40, 2, 1)
-    seed = int(os.environ.get("QUIRE_SEED", random.randrange(10**6)))
-    print(f"QUIRE_SEED={seed}")  # noqa: T201 - shown when it fails
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     with StrictProvider(State(limit=BUDGET + 100), answer) as provider:
         workers = Workers(store, provider, tmp_path, count)
         ended = threading.Event()
@@ -44,7 +42,7 @@ def test_killed_workers_lose_and_double_nothing(store: str, request: pytest.Fixt
         killer.start()
         try:
             until = time.monotonic() + 300 if long else None
-            done = asyncio.run(load.run(workers.urls, users, IN_FLIGHT, turns, until=until, seed=seed))
+            done = asyncio.run(load.run(workers.urls, users, IN_FLIGHT, turns, until=until, seed=SEED))
         finally:
             ended.set()
             killer.join()

@@ -1,11 +1,5 @@
-"""Chaos: faults of the upstream, parallel agents, and a gateway that is killed. Clients finish; nothing is doubled.
+"""Chaos: faults of the upstream, parallel agents, and a gateway that is killed. Clients finish; nothing is doubled."""
 
-A run prints its seed; `CHAOS_SEED=n` repeats it.
-"""
-
-import os
-import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,16 +8,14 @@ import quire
 from proof.gateway_kills import APIS, Stubborn, faulty, kill_gateways, recorded_texts, run_all
 from tests.gateway.conftest import Recorded, Start
 from tests.gateway.test_folding import BUDGET
+from tests.seeds import SEED
 from tests.strict_provider import StrictProvider
-
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 
 
 @pytest.mark.parametrize("steps", [6, pytest.param(80, marks=pytest.mark.slow)])
 def test_parallel_agents_with_a_faulty_upstream(
     start: Start, provider: StrictProvider, store: str, recorded: Recorded, steps: int
 ) -> None:
-    sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     provider.script = faulty(SEED, 0.3, slow=0.01)
     url = start(mode="fold", budget=BUDGET).url
     agents = [Stubborn(url, APIS[n % 3], {"x-quire-session": f"agent-{n}"}) for n in range(6)]
@@ -41,5 +33,4 @@ def test_parallel_agents_with_a_faulty_upstream(
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fold", "observe"])
 def test_a_gateway_that_is_killed_at_any_moment(tmp_path: Path, mode: str) -> None:
-    sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     assert kill_gateways(str(tmp_path / "agent.db"), 40, SEED, mode=mode) == (40, [])

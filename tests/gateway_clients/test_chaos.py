@@ -1,7 +1,7 @@
 """Real clients finish their work while things fail: a gateway that is killed with -9, a faulty and slow upstream.
 
 Nothing is doubled in the record. `--long` kills the gateway more often, and runs a session of Claude Code through
-everything else at once. A run prints its seed; `CHAOS_SEED=n` repeats it.
+everything else at once.
 """
 
 import os
@@ -20,10 +20,10 @@ from tests.gateway_clients.conftest import Open
 from tests.gateway_clients.records import read_record
 from tests.gateway_clients.runs import Client, gateway_command
 from tests.gateway_clients.script import AgentScript, ToolScript
+from tests.seeds import SEED
 from tests.strict_provider import Body, Fault, Reply, StrictProvider
 
 pytestmark = pytest.mark.clients
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 STEPS_PER_KILL = 6
 
 
@@ -31,7 +31,6 @@ STEPS_PER_KILL = 6
 def test_claude_code_finishes_while_its_gateway_is_killed(
     upstream: StrictProvider, client: Callable[..., Client], store: Path, request: pytest.FixtureRequest
 ) -> None:
-    sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     rng, plain, asked = random.Random(SEED), ToolScript(), threading.Semaphore(0)
     kills = 20 if request.config.getoption("--long") else 1
     steps, killed = STEPS_PER_KILL * kills, set[int]()
@@ -96,7 +95,6 @@ def test_a_session_of_claude_code_goes_through_everything(
     upstream: StrictProvider, client: Callable[..., Client], store: Path, start: Open
 ) -> None:
     """529 twice, cut and slow streams, a client that leaves, a new gateway, /compact, a fork, sub-agents."""
-    sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     script = upstream.script = FaultyModel(random.Random(SEED), 0.3)
     running, steps = client("claude"), 8
     for task in ("alpha", "beta", "gamma", "delta", "epsilon"):

@@ -1,11 +1,9 @@
 """Sessions of several turns with real clients, which outgrow their budget in a later turn.
 
-A run prints its seed; `CHAOS_SEED=n` repeats it. With `--long` each client has further sessions of other shapes.
+With `--long` each client has further sessions of other shapes.
 """
 
-import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,9 @@ import pytest
 from tests.gateway_clients.records import find_words
 from tests.gateway_clients.sessions import Outcome, plan_turns, run_session
 from tests.known_failures import until_step
+from tests.seeds import SEED
 
 pytestmark = pytest.mark.clients
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
 CLIENTS = ("claude", "codex", "opencode", "qwen")
 TURNS = 6
 CERTAIN = 0.9
@@ -24,7 +22,6 @@ CERTAIN = 0.9
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_session_that_folds_in_a_later_turn_is_legal_and_loses_nothing(name: str, tmp_path: Path) -> None:
-    sys.stdout.write(f"CHAOS_SEED={SEED}\n")
     check_laws(run_session(name, tmp_path, plan_turns(SEED, TURNS)), tmp_path / "agent.db")
 
 
@@ -40,7 +37,6 @@ def test_claude_code_gets_no_illegal_request_in_a_later_turn(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_random_sessions_are_legal_and_lose_nothing(name: str, number: int, tmp_path: Path) -> None:
     seed = SEED + number
-    sys.stdout.write(f"CHAOS_SEED={seed}\n")
     share = random.Random(seed).choice((0.3, 0.5, 0.7))
     check_laws(run_session(name, tmp_path, plan_turns(seed, 12), share=share), tmp_path / "agent.db")
 

@@ -1,12 +1,10 @@
 """Every operation of the public API in any order: all stores and the plain model agree after each step."""
 
-import os
-from random import SystemRandom
-
 import pytest
 
 from tests.machine.machine import Machine
 from tests.machines import run_machine
+from tests.seeds import SEED
 
 
 class PostgresMachine(Machine):
@@ -18,11 +16,9 @@ class S3Machine(Machine):
 
 
 def _run(machine: type[Machine], request: pytest.FixtureRequest, examples: int) -> None:
-    """Run a machine: always the same choices, or many new ones with `--long`. `QUIRE_SEED` replays a run."""
+    """Run a machine: always the same choices, or many new ones with `--long`."""
     long = bool(request.config.getoption("--long"))
-    number = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
-    print(f"QUIRE_SEED={number}")  # noqa: T201 - shown when it fails
-    run_machine(machine, examples=examples * (40 if long else 1), steps=60 if long else 25, number=number, shrink=long)
+    run_machine(machine, examples=examples * (40 if long else 1), steps=60 if long else 25, number=SEED, shrink=long)
 
 
 def test_every_store_agrees_with_the_model_after_every_operation(request: pytest.FixtureRequest) -> None:

@@ -1,14 +1,12 @@
 """`doctor`, `check` and `backup` beside writing processes: a sound store has no problem at any moment."""
 
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
@@ -16,10 +14,10 @@ import quire
 from quire import EstimateCounter
 from tests.maintenance.store_writers import SHARED
 from tests.marks import long, servers
+from tests.seeds import SEED
 from tests.servers.stores import new_url
 
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 WRITERS, ROUNDS, SECONDS = 2, 3, 1.0
 LONG_SECONDS = 150.0
 """Ten minutes over the four backends."""
@@ -51,7 +49,6 @@ def writers(url: str) -> Iterator[None]:
 def test_a_sound_store_has_no_problem_beside_writers(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown if the test fails
     url = new_url(backend, tmp_path, monkeypatch)
     seconds = LONG_SECONDS if request.config.getoption("--long") else SECONDS
     rounds = 0

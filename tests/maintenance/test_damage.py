@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 import apsw
@@ -17,9 +17,9 @@ import pytest
 
 import quire
 from quire import DetailPage, Library, QuireError
+from tests.seeds import SEED
 from tests.talks import full_talk, new_talk
 
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 Found = dict[str, dict[str, Any]]
 """What was read of each context, by part; an error stands for what cannot be read."""
 
@@ -196,7 +196,6 @@ def test_damage_is_never_passed_over_in_silence(
     known = {name: [page.index for page in found if isinstance(page, DetailPage)] for name, found in pages.items()}
     original = read(f"{kind}:{sound[kind]}", known)
     for number in range(60 if request.config.getoption("--long") else 3):
-        print(f"QUIRE_SEED={SEED + number}")  # noqa: T201 - shown if the test fails
         store, chance = tmp_path / f"store-{number}", Random(SEED + number)
         (shutil.copytree if kind == "file" else shutil.copy)(sound[kind], store)
         damage(store, chance)

@@ -1,7 +1,6 @@
 """Erasure: no byte of a removed context is left in the store, and the report names everything that was not reached."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -19,6 +18,7 @@ from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Libra
 from quire.testing import FaultyStorage, InjectedFault
 from tests.maintenance.raw_stores import CHINESE, LATIN, SECRET, RawStore
 from tests.marks import servers
+from tests.seeds import SEED
 from tests.system.test_purge import Shelf
 from tests.system.test_purge_anywhere import written
 from tests.talks import calling, stored
@@ -175,14 +175,13 @@ def test_forks_that_are_made_meanwhile_are_erased_too(local: RawStore) -> None:
 
 @pytest.mark.parametrize("backend", ["file", "sqlite"])
 def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
     for step in range(60 if request.config.getoption("--long") else 1):
         place = tmp_path / str(step)
         place.mkdir()
         try:
-            erase_one_by_one(Shelf(backend, place), Random(seed + step))
+            erase_one_by_one(Shelf(backend, place), Random(SEED + step))
         except BaseException as error:
-            error.add_note(f"QUIRE_SEED={seed + step}")
+            error.add_note(f"QUIRE_SEED={SEED + step}")
             raise
 
 

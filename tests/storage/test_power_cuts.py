@@ -1,10 +1,9 @@
 """Power failures: a store opens, and holds the first commits without a gap; with `full`, all acknowledged ones."""
 
-import os
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any, Literal
 
 import psycopg
@@ -13,9 +12,9 @@ import pytest
 import quire
 from quire import Context, EstimateCounter, open_storage
 from tests.power import Disk, recorded_calls, recorded_sqlite
+from tests.seeds import SEED
 from tests.servers.postgres import new_server
 
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 Durability = Literal["normal", "full"]
 SIZES = (5, 50, 400, 3_000, 20_000)
 
@@ -33,7 +32,6 @@ def test_a_power_failure_loses_at_most_the_last_commits(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown if the test fails
     cuts = 600 if request.config.getoption("--long") else 6
     chance, disk, lost = Random(SEED), Disk(), 0
     with recorded_calls(disk, monkeypatch), recorded_sqlite(disk) if kind == "sqlite" else nullcontext():

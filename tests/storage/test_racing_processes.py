@@ -1,16 +1,13 @@
 """Processes write one context and are killed at random: nothing is lost, doubled or torn."""
 
-import os
 from pathlib import Path
-from random import SystemRandom
 
 import pytest
 
 from tests.marks import long, servers
+from tests.seeds import SEED
 from tests.servers.stores import new_url
 from tests.storage.racing import Race
-
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 
 
 @pytest.mark.parametrize("numbers", [(2, 8, 2), *long((8, 60, 100), (32, 30, 100))])
@@ -19,7 +16,6 @@ def test_racing_processes_lose_and_double_nothing(
     kind: str, numbers: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers are those of the writers, of the steps of each, and of the kills."""
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     url = new_url(kind, tmp_path, monkeypatch, grace_seconds="120")  # S3 removes old objects during a long race
     race = Race(url, tmp_path, SEED, steps=numbers[1])
     race.run(numbers[0], numbers[2])

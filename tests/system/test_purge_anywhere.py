@@ -1,6 +1,5 @@
 """After any earlier changes: a purge leaves no byte of its pages, and the rest is complete."""
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -9,6 +8,7 @@ import pytest
 import quire
 from quire import Context, InvalidOperation
 from tests.marks import long
+from tests.seeds import SEED
 from tests.system.random_changes import change, edit, speak
 from tests.system.test_purge import SECRET, Shelf, told
 
@@ -64,13 +64,12 @@ def run(shelf: Shelf, random: Random) -> None:
 
 @pytest.mark.parametrize("backend", [*long("file"), "sqlite"])
 def test_whatever_was_done_before(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    seed = int(os.environ.get("QUIRE_SEED") or Random().randrange(1 << 32))
     rounds = 150 if request.config.getoption("--long") else 1
     for step in range(rounds):
         place = tmp_path / str(step)
         place.mkdir()
         try:
-            run(Shelf(backend, place), Random(seed + step))
+            run(Shelf(backend, place), Random(SEED + step))
         except BaseException as error:
-            error.add_note(f"QUIRE_SEED={seed + step}")
+            error.add_note(f"QUIRE_SEED={SEED + step}")
             raise

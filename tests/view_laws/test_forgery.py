@@ -1,16 +1,14 @@
 """Hostile text in every place where other text can enter: an oracle finds nothing that quire did not write."""
 
-import os
-
 import pytest
 
 import quire
 from quire import QuireError
+from tests.seeds import SEED
 from tests.view_laws.forger import PLACES, Forger, Origin
 from tests.view_laws.oracle import Oracle
 
 LINES, LONG = 600, 100_000
-SEED = int(os.environ.get("QUIRE_SEED", "0"))
 KEY = "amber-417"
 
 
@@ -66,7 +64,6 @@ def _check_answers(ctx: quire.Context, forger: Forger) -> None:
 def test_nothing_in_a_view_speaks_in_anothers_name(request: pytest.FixtureRequest) -> None:
     """With --long 100,000 hostile lines are placed, otherwise a slice."""
     wanted, seed, placed = LONG if request.config.getoption("--long") else LINES, SEED, 0
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     while placed < wanted:
         placed += check_round(seed, most=3 if seed % 4 == 0 else 300)
         seed += 1

@@ -1,6 +1,5 @@
 """The laws of every view: within the budget, legal, complete where required, stable, and nothing unreachable."""
 
-import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 import quire
 from quire import Context, IrreducibleFloor, Storage
 from quire.formats import read_log
+from tests.seeds import SEED
 from tests.strict_provider import Body, Reply, Request, anthropic_answers, check_request
 from tests.strict_provider.requests import Api
 from tests.strict_provider.signatures import find_thinking
@@ -23,8 +23,6 @@ STEPS_OF_A_WALK, FEWER = 30, 15
 """In the usual run two of three walks have fewer steps: a state after many steps costs more, and more walks cover more
 budgets and configurations. With --long all have many.
 """
-SEED = int(os.environ.get("QUIRE_SEED", "0"))
-"""The number of the first walk: another number gives other walks. A failure names the number for `check_walk`."""
 CORPUS = Path(__file__).parents[1] / "formats/corpus"
 IMPORTS: dict[Api, str] = {"chat": "openai", "responses": "responses", "anthropic": "anthropic"}
 
@@ -37,7 +35,6 @@ def is_long(request: pytest.FixtureRequest) -> bool:
 def test_every_state_on_random_walks_keeps_every_law(shard: int, request: pytest.FixtureRequest) -> None:
     wanted = (LONG if is_long(request) else STATES) // SHARDS
     number, states = SEED + shard, 0
-    print(f"QUIRE_SEED={SEED}, walks {number}, {number + SHARDS}, …")  # noqa: T201 - shown when it fails
     while states < wanted:
         states += check_walk(number, STEPS_OF_A_WALK if is_long(request) or number % 3 == 0 else FEWER)
         number += SHARDS

@@ -1,6 +1,5 @@
 """Windows in the tail of a view or inline: what breaks no prefix, their share, what gives way first, random use."""
 
-import os
 import random
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 
 import quire
 from quire import Context, View
+from tests.seeds import SEED
 from tests.view_laws.laws import check_shown
 from tests.windows.sample_apps import frames, opened
 
@@ -144,10 +144,8 @@ def test_what_goes_first_when_space_is_short() -> None:
 
 def test_any_order_of_use_shows_the_open_windows_once_and_as_they_are(request: pytest.FixtureRequest) -> None:
     long = request.config.getoption("--long")
-    seed = int(os.environ.get("QUIRE_SEED") or random.SystemRandom().getrandbits(32))
-    print(f"QUIRE_SEED={seed}")  # noqa: T201 - shown when it fails
     for number in range(100 if long else 2):
-        walk(random.Random(seed + number), 60 if long else 30)
+        walk(random.Random(SEED + number), 60 if long else 30)
 
 
 def walk(chance: random.Random, steps: int) -> None:
