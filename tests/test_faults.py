@@ -178,7 +178,7 @@ READINGS: dict[str, Operation] = {
     "find": lambda t: t.find("text"),
     "history": lambda t: (list(t.history()), t.pages.checkpoints()),
     "check": lambda t: t.check(),
-    "evict_lru": lambda t: (t.pages.evict_lru(0), t.pages.get_page("mem-6")),
+    "evict_lru": lambda t: (t.pages.evict_lru(0), t.pages.get_page("mem-6"))[1],
     "refresh": lambda t: t.refresh(),
     "marshal": lambda t: t.pages.marshal(),
     "migrate": lambda t: t.pages.migrate(MemoryStorage()),
