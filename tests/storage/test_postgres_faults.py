@@ -8,19 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 
 import psycopg
 import pytest
 
 import quire
 from quire import EstimateCounter, OutcomeUnknown, PostgresStorage, StorageFailure
+from tests.seeds import SEED
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Server, new_server
 from tests.servers.postgres_proxy import CuttingProxy, LosingProxy
 from tests.storage.racing import Race
 
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 pytestmark = pytest.mark.servers
 
 
@@ -36,7 +36,6 @@ def server() -> Iterator[Server]:
 def test_connections_that_are_cut_at_random_lose_and_double_nothing(
     server: Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     with CuttingProxy(server.socket, SEED) as proxy:
         race = Race(proxy.url(tenant="cut"), tmp_path, SEED, steps=200 if request.config.getoption("--long") else 10)
         race.run(3, 0)
@@ -57,7 +56,6 @@ def disturb(server: Server, number: int) -> None:
 def test_a_server_that_is_killed_and_comes_back_lost_nothing(
     server: Server, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     long = request.config.getoption("--long")
     race = Race(server.url(tenant="killed"), tmp_path, SEED, steps=300 if long else 15)
     race.run(2, 30 if long else 4, partial(disturb, server))
@@ -76,7 +74,6 @@ def test_behind_pgbouncer_nothing_is_lost_or_doubled_when_everything_dies(
     server: Server, bouncer: PgBouncer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """It is in transaction mode: sessions are shared."""
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown when it fails
     with psycopg.connect(bouncer.url(), autocommit=True) as one, psycopg.connect(bouncer.url(), autocommit=True) as two:
         assert len({db.execute("SELECT pg_backend_pid()").fetchone() for db in (one, two)}) == 1
 

@@ -1,10 +1,9 @@
 """A server that loses, cuts, delays and refuses requests: every commit happens once or not at all."""
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from random import Random, SystemRandom
+from random import Random
 from threading import Thread
 from typing import NamedTuple
 
@@ -12,10 +11,10 @@ import pytest
 
 import quire
 from quire import Busy, Conflict, Context, EstimateCounter, Library, OutcomeUnknown, S3Storage, StorageFailure
+from tests.seeds import SEED
 from tests.servers.s3 import fresh_prefix, open_s3, server
 from tests.servers.s3_proxy import FAULTS, CarelessServer, Fault, Proxy, serving
 
-SEED = int(os.environ.get("QUIRE_SEED") or SystemRandom().getrandbits(32))
 pytestmark = pytest.mark.servers
 
 
@@ -98,7 +97,6 @@ def test_reading_is_tried_again(stores: Stores, fault: Fault) -> None:
 
 
 def test_work_goes_on_through_a_bad_line(stores: Stores, request: pytest.FixtureRequest) -> None:
-    print(f"QUIRE_SEED={SEED}")  # noqa: T201 - shown if the test fails
     random, ctx, in_a_row = Random(SEED), book(stores.through), 0
 
     def fault(method: str, path: str) -> Fault:
