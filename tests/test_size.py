@@ -21,7 +21,7 @@ PACKAGES = {
     "adapters": 3_736,
     "agent": 2_009,
     "aio": 752,
-    "cli": 5_837 + 74,
+    "cli": 5_911,
     "conversation": 2_473,
     "core": 5_762,
     "formats": 843,
@@ -32,7 +32,7 @@ PACKAGES = {
     "next": 0,
     "providers": 3_107,
     "search": 3_615,
-    "server": 3_689 + 5_419,
+    "server": 9_108,
     "storage": 10_154,
     "system": 4_087,
     "testing": 1_808,
@@ -56,8 +56,10 @@ LONG_FILES = {
 }
 """The files that are longer today. Each goes when its part is built again."""
 LONG_FUNCTIONS = {
-    *("__init__", "_fold", "_render", "_write_and_verify", "acquire", "apply", "fit", "list_entries", "open"),
-    *("play_gateway_demo", "run_stats", "run_turn", "to_document"),
+    *("adapters/turns:__init__", "cli/commands/gateway_demo:play_gateway_demo", "cli/commands/pages:run_stats"),
+    *("conversation/turn:run_turn", "core/engine:_write_and_verify", "core/lease:acquire", "core/state:apply"),
+    *("open_context:open", "server/handlers/history:list_entries", "system/json_form:to_document"),
+    *("view/fold/fit_budget:fit", "view/renderer:_fold", "view/renderer:_render", "windows/windows:open"),
 }
 WORDS = 0.114
 """The share of lines with docstrings and comments."""
@@ -81,15 +83,16 @@ def python() -> dict[str, str]:
 
 def lines_below(*folders: str) -> int:
     """Return the lines of Python below these folders of the project."""
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    return sum(path.read_text("utf-8").count("\n") for path in files if "/." not in path.as_posix())
+    files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    shown = [file for file in files if not any(part.startswith(".") for part in file.parts)]
+    return sum((ROOT / file).read_text("utf-8").count("\n") for file in shown)
 
 
-def functions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the names and lengths of the functions of a module."""
+def functions(file: str, text: str) -> Iterator[tuple[str, int]]:
+    """Yield the functions of a module as `file:name`, with their lengths."""
     for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, (node.end_lineno or 0) - node.lineno + 1
+            yield f"{file.removesuffix('.py')}:{node.name}", (node.end_lineno or 0) - node.lineno + 1
 
 
 def count_words(text: str) -> int:
@@ -122,7 +125,7 @@ def test_no_more_tests_look_inside() -> None:
 def test_functions_and_files_are_short() -> None:
     long_files = {name.removesuffix(".py") for name, text in python().items() if text.count("\n") > LONGEST_FILE}
     assert long_files <= LONG_FILES
-    lengths = [found for text in python().values() for found in functions(text)]
+    lengths = [found for file, text in python().items() for found in functions(file, text)]
     assert {name for name, length in lengths if length > LONGEST_FUNCTION} <= LONG_FUNCTIONS
 
 
