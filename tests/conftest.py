@@ -15,14 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.frameworks import FOLDERS
 
-pytest.register_assert_rewrite(
-    "quire.testing",
-    "tests.storage.folders",
-    "tests.machine",
-    "tests.view_laws",
-    "tests.surfaces",
-    "tests.gateway_clients",
-)
+HELPERS = ("gateway_clients", "machine", "storage.folders", "surfaces", "view_laws")
+pytest.register_assert_rewrite("quire.testing", *(f"tests.{name}" for name in HELPERS))
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 * 2**30
