@@ -10,6 +10,7 @@ FOLDERS = {
     "inspector": ("playwright", "servers"),
     "mcp_server": ("mcp", "clients"),
     "strict_provider": ("anthropic", "clients"),
+    "test_described_requests.py": ("schemathesis", "servers"),
     "test_sdk.py": ("openai", "clients"),
     "test_service.py": ("openai", "servers"),
     "test_stub_provider.py": ("openai", "clients"),

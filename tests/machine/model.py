@@ -1,8 +1,9 @@
 """The plain model of a context: everything that quire promises of pages and messages, in dicts and lists.
 
-It was written from the contract and has no storage, no ranks and no codec. The conversation is one flat list of pages:
-chapters that folding makes do not exist in it, so every fold must leave it as it was. The model keeps a copy of its
-state after every entry; undo, rollback, a fork, a failed turn and the end of a batch take what they need from there.
+It was written from what the documentation promises, and has no storage, no ranks and no codec. The conversation is one
+flat list of pages: chapters that folding makes do not exist in it, so every fold must leave it as it was. The model
+keeps a copy of its state after every entry; undo, rollback, a fork, a failed turn and the end of a batch take what they
+need from there.
 
 It leaves open, and takes from quire:
 - which exchanges a fold takes (`laws.py` says what it may take), and all texts that quire writes itself;

@@ -20,7 +20,7 @@ TALK = "usr-0"
 
 
 class Refused(Exception):
-    """The contract refuses this."""
+    """The model refuses this."""
 
 
 class Said(NamedTuple):

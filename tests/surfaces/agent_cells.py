@@ -27,7 +27,7 @@ _ERRORS = tuple(
 
 
 class Cell(NamedTuple):
-    """One attempt of an agent, and whether the contract allows it."""
+    """One attempt of an agent, and whether its rights allow it."""
 
     name: str
     allowed: bool

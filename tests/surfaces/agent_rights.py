@@ -1,4 +1,4 @@
-"""The rights of an agent, written from section 8 of the contract alone.
+"""The rights of an agent, written from what is promised of them (docs/agent.md), not from the code.
 
 The matrix compares the agent and its tools with this. It knows the pages as the test created them.
 """

@@ -1,5 +1,6 @@
-"""Every attempt of an agent on every page: it succeeds exactly where the contract allows it; otherwise nothing changes.
-The cells are generated; `oracle.py` has the expected results, from the contract alone.
+"""Every attempt of an agent on every page: it succeeds exactly where it is allowed; otherwise nothing changes.
+
+The cells are generated; `agent_rights.py` has the expected results.
 """
 
 from collections import Counter
@@ -25,7 +26,7 @@ EVERY = {(False, False): 23, (False, True): 83, (True, False): 301, (True, True)
 
 
 def violations(case: Bookcase, cells: Iterable[Cell], *, keep: bool = True) -> Iterator[str]:
-    """Yield the cells with a result against the contract, and refused cells that changed something.
+    """Yield the cells with a wrong result, and refused cells that changed something.
 
     An allowed cell that writes works on a fork. A refused one works on the real context, if it is to `keep` the trace.
     """
@@ -93,7 +94,7 @@ def brief(cells: Iterable[Cell]) -> Iterator[Cell]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_an_agent_may_do_exactly_what_the_contract_says(share: str, request: pytest.FixtureRequest) -> None:
+def test_an_agent_may_do_exactly_what_its_rights_say(share: str, request: pytest.FixtureRequest) -> None:
     case = case_for(share)
     before = case.digest()
     is_long = request.config.getoption("--long")
