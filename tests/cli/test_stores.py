@@ -7,28 +7,16 @@ import pytest
 from tests.cli.conftest import NAME, Run
 from tests.cli.sessions import CLAUDE_CODE, write_lines
 from tests.marks import servers as on_servers
-from tests.servers import postgres, s3
+from tests.servers.stores import new_url
 
 KINDS = ("file", *on_servers("postgres", "s3"))
-
-
-def url_of(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the address of a new store."""
-    if kind == "file":
-        return f"file:{tmp_path / 'pages'}"
-    if kind == "postgres":
-        return postgres.postgres_url()
-    server = s3.server()
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", server.access_key_id)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", server.secret_access_key)
-    return f"s3://{server.bucket}/{s3.fresh_prefix()}?endpoint={server.endpoint}&region=us-east-1"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_commands_say_the_same_on_every_store(
     run: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    there = url_of(kind, tmp_path, monkeypatch)
+    there = new_url(kind, tmp_path, monkeypatch)
     assert run("migrate", store, there).code == 0
     for words in (["tree"], ["find", "座位"], ["show", "usr-2"], ["history", "--all"], ["render"], ["stats"]):
         assert run(words[0], there, *words[1:]) == run(words[0], store, *words[1:])
@@ -47,7 +35,7 @@ def test_the_same_commands_say_the_same_on_every_store(
 def test_a_store_that_is_not_there_is_not_made_anywhere(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    there = url_of(kind, tmp_path, monkeypatch)
+    there = new_url(kind, tmp_path, monkeypatch)
     ended = run("ls", there)
     assert (ended.code, ended.out) in ((1, ""), (0, "no contexts\n"))  # an empty database may exist
     assert "Traceback" not in ended.err

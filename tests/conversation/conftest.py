@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from quire import Library
-from tests.conversation.turn_stores import SHARED, url_of
+from tests.conversation.turn_stores import SHARED
+from tests.servers.stores import new_url
 
 
 @pytest.fixture(params=["memory", *SHARED])
-def library(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Library]:
+def library(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     """An empty library."""
-    with Library(url_of(request.param, tmp_path)) as opened:
+    with Library(new_url(request.param, tmp_path, monkeypatch)) as opened:
         yield opened

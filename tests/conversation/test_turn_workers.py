@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from quire import Busy, Library, NoSuchContext
-from tests.conversation.turn_stores import texts, url_of
+from tests.conversation.turn_stores import texts
 from tests.marks import long, servers
+from tests.servers.stores import new_url
 
 PROGRAM = Path(__file__).with_name("turn_worker.py")
 BACKENDS = ["sqlite", *long("file"), *servers("postgres", "s3")]
@@ -41,8 +42,10 @@ def start_in_turn(url: str, *, keep: bool) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: Path) -> None:
-    url, turns = url_of(backend, tmp_path), 4
+def test_workers_on_one_context_lose_and_double_nothing(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, turns = new_url(backend, tmp_path, monkeypatch), 4
     with Library(url) as library:
         library.create("talk").close()
     workers = [start(url, f"w{n}", turns, "end") for n in range(3)]
@@ -57,8 +60,10 @@ def test_workers_on_one_context_lose_and_double_nothing(backend: str, tmp_path: 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("keep", [False, True])
-def test_the_turn_of_a_killed_worker_is_taken_back_or_resumed(backend: str, keep: bool, tmp_path: Path) -> None:
-    url = url_of(backend, tmp_path)
+def test_the_turn_of_a_killed_worker_is_taken_back_or_resumed(
+    backend: str, keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_url(backend, tmp_path, monkeypatch)
     with start_in_turn(url, keep=keep) as worker:
         worker.kill()
     with Library(url) as library, library.turn("talk", key="w-0", wait=60) as ctx:
@@ -73,7 +78,7 @@ def test_the_turn_of_a_killed_worker_is_taken_back_or_resumed(backend: str, keep
 @pytest.mark.slow
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_worker_that_lost_its_lease_cannot_commit(keep: bool, tmp_path: Path) -> None:
-    url = url_of("sqlite", tmp_path)
+    url = f"sqlite:{tmp_path / 'store'}"
     with start_in_turn(url, keep=keep) as worker:
         os.kill(worker.pid, signal.SIGSTOP)
         try:
@@ -90,7 +95,7 @@ def test_a_worker_that_lost_its_lease_cannot_commit(keep: bool, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_worker_that_lives_keeps_its_turn_however_long_it_thinks(tmp_path: Path) -> None:
-    url = url_of("sqlite", tmp_path)
+    url = f"sqlite:{tmp_path / 'store'}"
     with start_in_turn(url, keep=False) as worker:
         with Library(url) as library, pytest.raises(Busy), library.turn("talk", wait=36):
             pass

@@ -15,12 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine
 import quire
 from quire import (
     Context,
-    FileStorage,
     IrreducibleFloor,
     MemoryStorage,
     PostgresStorage,
     QuireError,
-    SQLiteStorage,
     Storage,
     View,
 )
@@ -34,6 +32,7 @@ from tests.machine.pad import Pad
 from tests.machine.state import HOT, Refused, State
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, open_s3
+from tests.stores import make
 from tests.view_laws.laws import must_be_shown
 
 TIMES = ("createdAt", "updatedAt")
@@ -58,10 +57,8 @@ def store_opener(kind: str, path: Path) -> Callable[[], Storage]:
         case "s3":
             prefix = fresh_prefix()
             return lambda: open_s3(prefix, upkeep="inline", cache_bytes=20_000)
-        case "file":
-            return lambda: FileStorage(path)
         case _:
-            return lambda: SQLiteStorage(path)
+            return lambda: make(kind, path)
 
 
 class Backend:

@@ -15,7 +15,7 @@ from tests.talks import full_talk, new_talk, stored
 
 @pytest.mark.parametrize("backend", [*BACKENDS, *servers("postgres", "s3")])
 def test_a_sound_store_has_nothing(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Library("memory:" if backend == "memory" else new_url(backend, tmp_path, monkeypatch)) as library:
+    with Library(new_url(backend, tmp_path, monkeypatch)) as library:
         talk = full_talk(library.storage, "c")
         talk.find("Seattle")
         fork = talk.fork("fork")

@@ -47,7 +47,7 @@ def exported(talk: Context, tmp_path: Path) -> Path:
 def test_a_context_comes_back_as_it_was_and_can_be_undone(
     backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = Library("memory:" if backend == "memory" else new_url(backend, tmp_path, monkeypatch))
+    there = Library(new_url(backend, tmp_path, monkeypatch))
     talk = full_talk(there.storage, "c")
     phases: list[str] = []
     done = there.export("c", tmp_path / "c.quire", progress=lambda step: phases.append(step.phase))

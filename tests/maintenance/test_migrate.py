@@ -55,7 +55,7 @@ def test_a_store_is_copied_whole(to: str, tmp_path: Path, monkeypatch: pytest.Mo
     storage = MemoryStorage()
     full_talk(storage, "谈话").fork("f").user("only here")
     book(storage, "另")
-    with Library("memory:" if to == "memory" else new_url(to, tmp_path, monkeypatch)) as target:
+    with Library(new_url(to, tmp_path, monkeypatch)) as target:
         phases: list[str] = []
         migrate(storage, target.storage, progress=lambda step: phases.append(step.phase))
         assert list(target.list()) == sorted(["谈话", "f", "另"])

@@ -3,20 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from quire import ContextSystem, FileStorage, MemoryStorage, PostgresStorage, SQLiteStorage, Storage
+from quire import ContextSystem, PostgresStorage, Storage
 from tests.marks import long, servers
 from tests.servers.postgres import postgres_url
+from tests.stores import make
 
 BACKENDS = ["memory", "sqlite", *long("file"), *servers("postgres")]
 
 
 def storage_of(kind: str, folder: Path) -> Storage:
     """Return a new storage of a kind in a folder."""
-    if kind == "memory":
-        return MemoryStorage()
-    if kind == "postgres":
-        return PostgresStorage(postgres_url())
-    return FileStorage(folder / "files") if kind == "file" else SQLiteStorage(folder / "book.db")
+    return PostgresStorage(postgres_url()) if kind == "postgres" else make(kind, folder / kind)
 
 
 def found(book: ContextSystem, query: str, limit: int = 50, **filters: Any) -> list[str]:

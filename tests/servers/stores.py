@@ -10,10 +10,12 @@ from tests.servers.s3 import fresh_prefix, server
 
 
 def new_url(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> str:
-    """Return the URL of an unused store; `file` and `sqlite` are in the folder. S3 takes options.
+    """Return the URL of an unused store; `file` and `sqlite` are in the folder. S3 takes options. Memory has one URL.
 
     The credentials of S3 are in the environment until the test ends.
     """
+    if kind == "memory":
+        return "memory:"
     if kind == "postgres":
         return postgres_url(schema=f"q{time.time_ns()}")
     if kind != "s3":
