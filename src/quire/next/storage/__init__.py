@@ -1,0 +1,1 @@
+"""Storages: records of many contexts, and one atomic commit that two writers cannot both make."""

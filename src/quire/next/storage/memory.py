@@ -1,0 +1,291 @@
+"""Records in memory: an ordered table, and the storage that is the reference for all others."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from itertools import count
+from threading import RLock
+from typing import TypeVar
+
+from quire.next.storage.contract import (
+    FAMILIES,
+    MAX_KEY,
+    NOTE,
+    Commit,
+    Family,
+    Fork,
+    Id,
+    Loaded,
+    Record,
+    Storage,
+    StoredEntry,
+    check_commit,
+    check_context_name,
+    conflict,
+    name_taken,
+)
+
+Place = tuple[int, int]
+"""The place of a page among its siblings: (rank, key)."""
+T = TypeVar("T", int, Place)
+V = TypeVar("V")
+
+
+class Table:
+    """The records and the entries of one context, in order."""
+
+    def __init__(self) -> None:
+        self.records: dict[Family, dict[int, Record]] = {family: {} for family in FAMILIES}
+        self.entries: dict[int, StoredEntry] = {}
+        self.seq = 0
+        self._keys: dict[Family, list[int]] = {family: [] for family in FAMILIES}
+        self._children: dict[int, list[Place]] = {}
+        self._numbers: list[int] = []
+
+    def copy(self) -> "Table":
+        other = copy(self)
+        other.records = {family: dict(records) for family, records in self.records.items()}
+        other.entries = dict(self.entries)
+        other._keys = {family: list(keys) for family, keys in self._keys.items()}
+        other._children = {parent: list(places) for parent, places in self._children.items()}
+        other._numbers = list(self._numbers)
+        return other
+
+    def apply(self, commit: Commit) -> None:
+        """Make the changes of a commit. If an interrupt stops it, the same call completes it."""
+        for family, record in commit.put:
+            self.put(family, record)
+        for family, key in commit.delete:
+            self.delete(family, key)
+        for seq, entry in commit.replace:
+            if seq in self.entries:
+                self.set_entry(StoredEntry(seq, self.entries[seq].head, entry))
+        while self._numbers and self._numbers[0] < commit.expire:
+            self.entries.pop(self._numbers[0], None)
+            del self._numbers[0]
+        self.set_entry(StoredEntry(commit.seq, commit.head, commit.entry))
+        self.seq = commit.seq
+
+    def put(self, family: Family, record: Record) -> None:
+        """Add or replace a record."""
+        records = self.records[family]
+        old = records.get(record.key)
+        if old is None:
+            _insert(self._keys[family], record.key)
+        elif old.parent is not None and (old.parent, old.rank) != (record.parent, record.rank):
+            _remove(self._children[old.parent], (old.rank, old.key))
+        records[record.key] = record
+        if record.parent is not None:
+            _insert(self._children.setdefault(record.parent, []), (record.rank, record.key))
+
+    def delete(self, family: Family, key: int) -> None:
+        """Remove a record. A missing one is ignored."""
+        old = self.records[family].get(key)
+        if old is not None:
+            if old.parent is not None:
+                _remove(self._children[old.parent], (old.rank, key))
+            _remove(self._keys[family], key)
+            del self.records[family][key]
+
+    def set_entry(self, entry: StoredEntry) -> None:
+        """Add or replace an entry."""
+        self.entries[entry.seq] = entry
+        _insert(self._numbers, entry.seq)
+
+    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
+        """Yield records by key. One that changes meanwhile is read when it is reached."""
+        records = self.records[family]
+        return (records[key] for key in _between(self._keys[family], start, stop, reverse=reverse))
+
+    def scan_entries(self, start: int, stop: int, *, reverse: bool) -> Iterator[StoredEntry]:
+        """Yield entries by number."""
+        return (self.entries[seq] for seq in _between(self._numbers, start, stop, reverse=reverse))
+
+    def children(self, parent: int, after: Place | None, *, reverse: bool) -> Iterator[Record]:
+        """Yield the pages with this parent in order; with `after`, those beyond that place."""
+        places = self._children.get(parent, [])
+        records = self.records["page"]
+        while places:
+            if after is None:
+                position = len(places) - 1 if reverse else 0
+            else:
+                position = bisect_left(places, after) - 1 if reverse else bisect_right(places, after)
+            if not 0 <= position < len(places):
+                return
+            after = places[position]
+            yield records[after[1]]
+
+
+def _insert(items: list[T], item: T) -> None:
+    """Insert an item into a sorted list unless it is there. Appending, the common case, needs no search."""
+    if not items or items[-1] < item:
+        items.append(item)
+        return
+    position = bisect_left(items, item)
+    if items[position] != item:
+        items.insert(position, item)
+
+
+def _remove(items: list[T], item: T) -> None:
+    """Remove an item from a sorted list."""
+    position = bisect_left(items, item)
+    if position < len(items) and items[position] == item:
+        del items[position]
+
+
+def _between(items: list[int], start: int, stop: int, *, reverse: bool) -> Iterator[int]:
+    """Yield the numbers of a sorted list with start ≤ number ≤ stop; the list may change meanwhile."""
+    position = bisect_right(items, stop) - 1 if reverse else bisect_left(items, start)
+    while 0 <= position < len(items) and start <= items[position] <= stop:
+        number = items[position]
+        yield number
+        position = bisect_left(items, number) - 1 if reverse else bisect_right(items, number)
+
+
+class MemoryStorage:
+    """Keeps records in memory, for as long as the object lives."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Id] = {}
+        self._tables: dict[Id, Table] = {}
+        self._ids = count(1)
+        self._lock = RLock()
+        self._unfinished: tuple[Table, Commit] | None = None
+        """A commit in progress. After an interrupt, the next call completes it."""
+
+    def load(self, name: str, seen: tuple[Id, int] | None = None) -> Loaded | None:
+        with self._lock:
+            context = self._names.get(check_context_name(name))
+            if context is None:
+                return None
+            table = self._table(context)
+            notes = None if seen == (context, table.seq) else tuple(table.scan(NOTE, 0, MAX_KEY, reverse=False))
+            return Loaded(context, table.seq, table.entries[table.seq].head, notes)
+
+    def entries(
+        self, context: Id, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[StoredEntry]:
+        yield from self._stream(self._table(context).scan_entries(start, stop, reverse=reverse))
+
+    def get(self, context: Id, family: Family, keys: Sequence[int]) -> list[Record | None]:
+        with self._lock:
+            records = self._table(context).records[family]
+            return [records.get(key) for key in keys]
+
+    def scan(
+        self, context: Id, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[Record]:
+        yield from self._stream(self._table(context).scan(family, start, stop, reverse=reverse))
+
+    def children(
+        self, context: Id, parent: int, *, after: Place | None = None, reverse: bool = False
+    ) -> Iterator[Record]:
+        yield from self._stream(self._table(context).children(parent, after, reverse=reverse))
+
+    def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
+        check_commit(commit)
+        with self._lock:
+            if name is not None and check_context_name(name) in self._names:
+                raise name_taken(name)
+            table = Table()
+            if copy_of is not None:
+                origin = self._table(copy_of.context)
+                if origin.seq != copy_of.seq:
+                    raise conflict(origin.seq or None, copy_of.seq + 1)
+                for family in FAMILIES:
+                    stop = copy_of.limits.get(family, MAX_KEY + 1) - 1
+                    for record in origin.scan(family, 0, stop, reverse=False):
+                        table.put(family, record)
+            table.apply(commit)
+            context = next(self._ids)
+            self._tables[context] = table
+            if name is not None:
+                self._names[name] = context
+            return context
+
+    def name(self, context: Id, name: str) -> None:
+        with self._lock:
+            if check_context_name(name) in self._names:
+                raise name_taken(name)
+            if context not in self._tables:
+                raise conflict(None, 0)
+            self._names[name] = context
+
+    def commit(self, context: Id, commit: Commit) -> None:
+        check_commit(commit)
+        with self._lock:
+            table = self._tables.get(context)
+            self._finish()
+            if table is None or table.seq + 1 != commit.seq:
+                raise conflict(table.seq if table else None, commit.seq)
+            self._unfinished = table, commit
+            self._finish()
+
+    @contextmanager
+    def snapshot(self, context: Id) -> Iterator["MemoryStorage"]:
+        with self._lock:
+            name = next((name for name, found in self._names.items() if found == context), None)
+            frozen = _storage_of(context, name, self._table(context).copy())
+        yield frozen
+
+    def contexts(self, after: str = "") -> Iterator[str]:
+        with self._lock:
+            names = sorted(name for name in self._names if name > after)
+        yield from names
+
+    def drop(self, name: str) -> None:
+        with self._lock:
+            self._tables.pop(self._names.pop(check_context_name(name), 0), None)
+
+    def scrub(self, context: Id | None = None) -> Sequence[str]:
+        """Remove copies without a name. Nothing else is left of what was deleted."""
+        with self._lock:
+            if context is None:
+                self._tables = {found: self._tables[found] for found in self._names.values()}
+        return ()
+
+    def close(self) -> None:
+        """Do nothing: the records stay available through this object."""
+
+    def _table(self, context: Id) -> Table:
+        """Return the records of a context, none if it is gone."""
+        with self._lock:
+            self._finish()
+            return self._tables.get(context) or Table()
+
+    def _finish(self) -> None:
+        """Complete the commit in progress."""
+        if self._unfinished is not None:
+            table, commit = self._unfinished
+            table.apply(commit)
+            self._unfinished = None
+
+    def _stream(self, items: Iterator[V]) -> Iterator[V]:
+        """Yield the items. The lock is held while one is read, not between two."""
+        while True:
+            with self._lock:
+                found = next(items, None)
+            if found is None:
+                return
+            yield found
+
+
+def copy_to_memory(storage: Storage, context: Id) -> MemoryStorage:
+    """Return one context of a storage in memory, under the same id and without a name."""
+    table = Table()
+    for family in FAMILIES:
+        for record in storage.scan(context, family):
+            table.put(family, record)
+    for entry in storage.entries(context):
+        table.set_entry(entry)
+        table.seq = entry.seq
+    return _storage_of(context, None, table)
+
+
+def _storage_of(context: Id, name: str | None, table: Table) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage._tables[context] = table
+    if name is not None:
+        storage._names[name] = context
+    return storage
