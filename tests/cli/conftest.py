@@ -34,21 +34,23 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
+def run_here(words: list[str], capsys: pytest.CaptureFixture[str]) -> Result:
+    """Run a command in this process."""
+    capsys.readouterr()
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    return Result(code, *capsys.readouterr())
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return a function that runs a command in this process, with a width of 100 columns."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def run(*words: object) -> Result:
-        capsys.readouterr()
-        try:
-            code = main([str(word) for word in words])
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Result(code, *capsys.readouterr())
-
-    return run
+    return lambda *words: run_here([str(word) for word in words], capsys)
 
 
 @pytest.fixture

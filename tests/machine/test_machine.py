@@ -1,9 +1,10 @@
 """Every operation of the public API in any order: all stores and the plain model agree after each step."""
 
 import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from tests.machine.machine import Machine
-from tests.machines import run_machine
 from tests.seeds import SEED
 
 
@@ -16,9 +17,20 @@ class S3Machine(Machine):
 
 
 def _run(machine: type[Machine], request: pytest.FixtureRequest, examples: int) -> None:
-    """Run a machine: always the same choices, or many new ones with `--long`."""
+    """Run a machine: always the same choices, or many new ones with `--long`. A failure shows code that replays it."""
     long = bool(request.config.getoption("--long"))
-    run_machine(machine, examples=examples * (40 if long else 1), steps=60 if long else 25, number=SEED, shrink=long)
+    profile = settings(
+        max_examples=examples * (40 if long else 1),
+        stateful_step_count=60 if long else 25,
+        deadline=None,
+        derandomize=False,
+        print_blob=True,
+        report_multiple_bugs=False,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink) if long else (Phase.generate,),
+    )
+    run_state_machine_as_test(seed(SEED)(machine), settings=profile)
 
 
 def test_every_store_agrees_with_the_model_after_every_operation(request: pytest.FixtureRequest) -> None:

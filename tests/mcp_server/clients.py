@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -47,6 +48,16 @@ def served(path: Path, *words: object, **environment: str) -> Iterator[tuple["su
     with running(path, "--http", "--port", 0, "--json", *words, **environment) as process:
         assert process.stdout is not None
         yield process, json.loads(process.stdout.readline())
+
+
+@contextmanager
+def address_of(path: Path, *words: object) -> Iterator[str]:
+    """Serve a store over HTTP and yield the URL; at the end Ctrl-C stops the server without a word."""
+    with served(path, *words) as (process, told):
+        yield told["url"]
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 0
 
 
 @asynccontextmanager

@@ -11,16 +11,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, NamedTuple
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 import pytest
 
 import quire
-from quire.cli import main
-from tests.cli.conftest import write_store
+from tests.cli.conftest import Result, run_here, write_store
 from tests.cli.sessions import CLAUDE_CODE, write_lines
 from tests.surfaces.command_line_table import CHANGING, NAME, NO_STORE, READING, REFUSED, SERVING, Works
+from tests.surfaces.comparing import assert_has
 
 ALL = (*READING, *CHANGING, *SERVING)
 REFUSALS = [(call.strip(), code) for code, calls in REFUSED.items() for call in calls.strip().splitlines()]
@@ -42,20 +42,7 @@ urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), he
 """
 
 
-class Ended(NamedTuple):
-    """The exit code and the output of a command."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[Any]:
-        """The JSON values that it printed, one on each line."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[[str], Ended]
+Run = Callable[[str], Result]
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +94,8 @@ def run(words: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str], m
     """Return a function that runs a call of the table in this process."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
 
-    def run(call: str) -> Ended:
-        capsys.readouterr()
-        try:
-            code = main(words(call))
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        return Ended(code, *capsys.readouterr())
+    def run(call: str) -> Result:
+        return run_here(words(call), capsys)
 
     return run
 
@@ -137,29 +119,11 @@ def state(store: Path) -> tuple[object, ...]:
         return last, [(name, context.seq, context.pages.marshal()) for name, context in contexts]
 
 
-def assert_has(real: Any, expected: Any) -> None:
-    """Check that a value has what is expected: a type, the keys of a mapping, the items of a list up to `...`."""
-    if isinstance(expected, type):
-        assert isinstance(real, expected)
-    elif isinstance(expected, dict):
-        assert isinstance(real, dict)
-        assert expected.keys() <= real.keys()
-        for key, value in expected.items():
-            assert_has(real[key], value)
-    elif isinstance(expected, list):
-        wanted = expected[: expected.index(...)] if ... in expected else expected
-        assert len(real) == len(wanted) or wanted != expected
-        for one, value in zip(real, wanted, strict=False):
-            assert_has(one, value)
-    elif expected is not None:
-        assert real == expected
-
-
-def assert_prints(ended: Ended, expected: Any) -> None:
+def assert_prints(ended: Result, expected: Any) -> None:
     """Check that a command succeeded, and that its JSON has what is expected."""
     assert (ended.code, ended.err) == (0, "")
     if expected is not None and expected != ():
-        (value,) = [ended.lines] if isinstance(expected, list) else ended.lines
+        (value,) = [ended.values()] if isinstance(expected, list) else ended.values()
         assert_has(value, expected)
 
 

@@ -22,7 +22,7 @@ import quire
 from quire import Context, InvalidValue
 from quire.mcp_server import server
 from quire.windows.apps import Todo
-from tests.mcp_server.clients import Line, over_stdio, read, run, running, served, text_of
+from tests.mcp_server.clients import Line, address_of, over_stdio, read, run, running, served, text_of
 from tests.surfaces.agent_table import CALLS, REFUSED, open_book
 from tests.surfaces.http_service import AUTHORIZED, TOKEN
 
@@ -252,11 +252,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     """A store, and the URL of a server for it."""
     path = tmp_path_factory.mktemp("mcp") / "store.db"
     open_book(quire.open(path, NAME)).close()
-    with served(path, "--context", NAME) as (process, told):
-        yield path, told["url"]
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == ("", "")
-        assert process.returncode == 0
+    with address_of(path, "--context", NAME) as url:
+        yield path, url
 
 
 @asynccontextmanager
