@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import quire.gateway
+from tests.gateway_clients.gateways import start_gateway
 from tests.gateway_clients.runs import Client
 from tests.gateway_clients.script import ToolScript
 from tests.strict_provider import State, StrictProvider
@@ -39,7 +39,6 @@ def start(upstream: StrictProvider, store: Path) -> Iterator[Open]:
     with ExitStack() as stack:
 
         def start_one(mode: str = "observe", budget: int = 120_000) -> Any:
-            places: Any = {"anthropic": upstream.url, "openai": upstream.url, "port": 0}
-            return stack.enter_context(quire.gateway.start(store, mode=mode, budget=budget, **places))  # type: ignore[arg-type]
+            return stack.enter_context(start_gateway(upstream, store, budget, mode))
 
         yield start_one

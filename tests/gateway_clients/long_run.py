@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import quire.gateway
+from tests.gateway_clients.gateways import start_gateway
 from tests.gateway_clients.records import find_words
 from tests.gateway_clients.runs import Client, api_of
 from tests.gateway_clients.script import ToolScript
@@ -77,8 +77,7 @@ def _address(upstream: StrictProvider, root: Path, budget: int) -> Iterator[str]
     if not budget:
         yield upstream.url
         return
-    places: Any = {"anthropic": upstream.url, "openai": upstream.url, "port": 0}
-    with quire.gateway.start(root / "agent.db", mode="fold", budget=budget, **places) as gateway:
+    with start_gateway(upstream, root / "agent.db", budget) as gateway:
         yield gateway.url
 
 

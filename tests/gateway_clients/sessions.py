@@ -10,10 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import quire
-import quire.gateway
 from tests.exclusions import excluded
 from tests.gateway_clients.dialogues import open_dialogue
+from tests.gateway_clients.gateways import start_gateway
 from tests.gateway_clients.records import Record, read_record
 from tests.gateway_clients.relay import Relay, check_wires
 from tests.gateway_clients.runs import Client, api_of
@@ -124,8 +123,7 @@ def run_session(name: str, root: Path, turns: Sequence[Turn], *, share: float = 
 def _gateway(root: Path, upstream: StrictProvider, relay: Relay, budget: int) -> Iterator[str]:
     """Run a gateway behind the relay, and keep the exchanges from now on."""
     upstream.wire, relay.wire = [], []
-    places: Any = {"anthropic": upstream.url, "openai": upstream.url, "port": 0}
-    with quire.gateway.start(root / "agent.db", mode="fold", budget=budget, **places) as gateway:
+    with start_gateway(upstream, root / "agent.db", budget) as gateway:
         relay.point_to(gateway.url)
         yield gateway.url
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from quire import Context
 from tests.exclusions import excluded
 
 FIRST_STEP, LAST_STEP = 2, 9
@@ -44,3 +45,9 @@ def given(condition: object) -> None:
 def fails(*values: Any, step: int, why: str, id: str | None = None) -> Any:  # noqa: A002
     """Return the values of a parametrized case that fails until a step is done."""
     return pytest.param(*values, id=id, marks=until_step(step, why))
+
+
+def prompts_of(ctx: Context) -> list[str]:
+    """Return the texts that speak as `system`, without the preamble."""
+    shown = [str(message["content"]) for message in ctx.render(preview=True).openai() if message["role"] == "system"]
+    return [text for text in shown if not text.startswith("Context key")]

@@ -9,7 +9,7 @@ import pytest
 import quire
 from quire import App, ContentsPage, Context, ContextSystem, Permission, QuireError, Segment, SegmentType, ToolCall
 from quire.errors import UnknownOption
-from tests.known_failures import fails, given, until_step
+from tests.known_failures import fails, given, prompts_of, until_step
 
 _GUESSED = {
     "segments": [
@@ -32,17 +32,11 @@ _GUESSED = {
 """JSON as design document 000 prints it: a segment has no type."""
 
 
-def _prompts(ctx: Context) -> list[str]:
-    """Return the texts that speak as `system`, without the preamble."""
-    shown = [str(message["content"]) for message in ctx.render(preview=True).openai() if message["role"] == "system"]
-    return [text for text in shown if not text.startswith("Context key")]
-
-
 @until_step(4, "the description of a segment decides its type")
 def test_a_segment_of_json_speaks_as_system_by_its_id_or_name_only() -> None:
     ctx = quire.open("memory:", key="zz")
     ctx.pages.unmarshal(json.dumps(_GUESSED))
-    assert _prompts(ctx) == []
+    assert prompts_of(ctx) == []
 
 
 @until_step(4, "the prompt is doubled")
@@ -50,7 +44,7 @@ def test_a_prompt_that_was_given_as_a_page_is_not_doubled() -> None:
     ctx = quire.open("memory:", key="zz")
     ctx.pages.create_detail_page("System Prompt", "Main prompt", "You are a bot.", "sys-0")
     ctx.system("You are a bot.")
-    assert _prompts(ctx) == ["You are a bot."]
+    assert prompts_of(ctx) == ["You are a bot."]
 
 
 @until_step(4, "the second error is about a page without a name")

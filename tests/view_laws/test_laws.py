@@ -11,7 +11,6 @@ from quire import Context, IrreducibleFloor, Storage
 from quire.formats import read_log
 from tests.seeds import SEED
 from tests.strict_provider import Body, Reply, Request, anthropic_answers, check_request
-from tests.strict_provider.requests import Api
 from tests.strict_provider.signatures import find_thinking
 from tests.view_laws.laws import Forms, check_view, check_walk
 from tests.view_laws.steps import new_walk
@@ -24,7 +23,6 @@ STEPS_OF_A_WALK, FEWER = 30, 15
 budgets and configurations. With --long all have many.
 """
 CORPUS = Path(__file__).parents[1] / "formats/corpus"
-IMPORTS: dict[Api, str] = {"chat": "openai", "responses": "responses", "anthropic": "anthropic"}
 
 
 def is_long(request: pytest.FixtureRequest) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import quire
 from quire import AgentContext, Context, ContextSystem, Permission, QuireError, Quota, Segment, SegmentType, Tools
+from tests.books import WordCounter
 from tests.whole_values import whole_repr
 
 WORDS = ("seat", "window", "flight HAT7", "座位", "靠窗的座位", "budget 300", "key")
@@ -50,16 +51,6 @@ def stopped_clock() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time_ns", lambda: 1_000_000_000_000)
         yield
-
-
-class WordCounter:
-    """Counts words: fast, and with a result for every text."""
-
-    name = "words"
-    exact = True
-
-    def count(self, text: str) -> int:
-        return len(text.split())
 
 
 def new_world(secret: bool, embedder: Any = None) -> World:
