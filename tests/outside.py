@@ -22,7 +22,9 @@ PUBLIC = ("quire.aio", "quire.errors", "quire.formats", "quire.windows.apps")
 PUBLIC_PACKAGES = ("quire.adapters", "quire.testing", "quire.next")  # the parts that are built again become public
 ENTRY_POINTS = {"quire.cli.main", "quire.gateway", "quire.gateway.create_app", "quire.gateway.start"}
 CONTRACT = "quire.storage.base"
-"""Only `quire.testing` uses the calls of a storage: a test that writes records itself freezes how quire stores them."""
+"""No test imports the parts of records: one that writes them itself freezes how quire stores them. A test may wrap the
+calls of a storage, so that one fails or waits, and pass on what it is given.
+"""
 OF_PYTHON = {"_exit", "_fields", "_getframe", "_replace"}
 """Names of Python that begin with an underscore and are public."""
 

@@ -203,7 +203,7 @@ def refused(call: Callable[[], object]) -> str:
 def seen(talk: Context) -> tuple[object, ...]:
     """Return all visible data of the context, and of its fork if there is one."""
     storage = talk.pages.storage
-    forks = [name for name in storage.contexts() if name != CONTEXT]
+    forks = [name for name in quire.Library(storage).list() if name != CONTEXT]
     branches = [ContextSystem(storage, name, counter=talk.pages.counter).marshal() for name in forks]
     details = [talk.pages.detail(page.index) for page in talk.pages.list_pages() if isinstance(page, DetailPage)]
     marks = [talk.conversation.mark_of(number) for number in range(len(talk.messages(all=True)))]
@@ -351,7 +351,7 @@ def test_a_context_is_made_whole_or_not_at_all(shelf: Shelf) -> None:
             made = True
         except InjectedFault:
             made = False
-        assert list(storage.contexts()) == (["new"] if made else []), (number, when)
+        assert list(quire.Library(storage).list()) == (["new"] if made else []), (number, when)
         with quire.open(storage, "new", counter=EstimateCounter()) as context:
             assert [segment.id for segment in context.pages.list_segments()] == ["sys", "mem", "usr", "win"]
             assert (context.seq, context.check()) == (1, [])
@@ -385,5 +385,5 @@ def test_a_deleted_context_is_gone_whole_or_there_whole(shelf: Shelf) -> None:
         before = seen(opened(storage))
         with pytest.raises((InjectedFault, InvalidOperation)):
             quire.Library(FaultyStorage(storage, number, when)).delete(CONTEXT)
-        assert not list(storage.contexts()) or seen(opened(storage)) == before
+        assert not list(quire.Library(storage).list()) or seen(opened(storage)) == before
         storage.close()

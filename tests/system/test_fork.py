@@ -169,10 +169,11 @@ def test_a_fork_inside_a_temporary_block_is_refused_and_the_block_goes_on(storag
         talk.user("not for long")
         with refused(talk.pages, InvalidOperation):
             talk.fork("branch")
-        assert [list(talk.pages.storage.contexts(after)) for after in ("", "tal", "talk")] == [["talk"], ["talk"], []]
+        library = Library(talk.pages.storage)
+        assert [list(library.list(after)) for after in ("", "tal", "talk")] == [["talk"], ["talk"], []]
         talk.user("still here")
         assert texts(talk)[-1] == "still here"
-    assert list(storage.contexts()) == ["talk"]
+    assert list(Library(storage).list()) == ["talk"]
     fork = talk.fork("branch")
     assert texts(fork) == ["one"]
     sound(talk, fork)
@@ -186,7 +187,7 @@ def test_a_name_that_cannot_be_one_is_refused(name: Any) -> None:
     talk = new_talk()
     with refused(talk.pages, InvalidValue):
         talk.fork(name)
-    assert list(talk.pages.storage.contexts()) == ["talk"]
+    assert list(Library(talk.pages.storage).list()) == ["talk"]
 
 
 @pytest.mark.parametrize("at", [0, -1, 99, True, "nowhere", 2.0, b"here", ["here"]])
@@ -194,7 +195,7 @@ def test_a_moment_that_never_was_is_refused_and_nothing_is_made(at: Any, storage
     talk = new_talk(storage)
     with refused(talk.pages, InvalidValue):
         talk.fork("branch", at=at)
-    assert list(storage.contexts()) == ["talk"]
+    assert list(Library(storage).list()) == ["talk"]
 
 
 def test_nothing_is_forked_from_before_a_cleanup() -> None:
