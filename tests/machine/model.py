@@ -7,7 +7,7 @@ need from there.
 
 It leaves open, and takes from quire:
 - which exchanges a fold takes (`laws.py` says what it may take), and all texts that quire writes itself;
-- whether an undo or a rollback that is not the plain case is refused; what it does if it is accepted is fixed;
+- whether an undo that is not the plain case is refused; what it does if it is accepted is fixed;
 - between which of its old neighbours a page comes back; all other pages must keep their order;
 - in which order `unmarshal` and recall put cold pages that have lost their place.
 """
