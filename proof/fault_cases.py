@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -110,6 +111,15 @@ def _back_up(talk: Context) -> None:
         backup(talk.pages.storage, Path(folder) / "copy.db")
 
 
+@cache
+def _without_batch() -> Storage:
+    """Return the same context after its batch was committed: a purge refuses an open one."""
+    storage = MemoryStorage()
+    migrate(library(), storage)
+    opened(storage).conversation.batch_commit()
+    return storage
+
+
 def _purge(pages: ContextSystem) -> None:
     pages.refresh()
     if pages.storage.head("branch") is None:
@@ -161,7 +171,9 @@ def _cases() -> dict[str, Case]:
     steps["in steps: undo of a dead turn"] = Case(
         library, _after_a_dead_turn, _turn_after_a_dead_one, _messages, in_steps=True
     )
-    steps["in steps: purge"] = Case(library, lambda storage: opened(storage).pages, _purge, _traces, in_steps=True)
+    steps["in steps: purge"] = Case(
+        _without_batch, lambda storage: opened(storage).pages, _purge, _traces, in_steps=True
+    )
     return cases | steps
 
 
