@@ -3,7 +3,7 @@
 `python -m tests.mutants` runs these tests once and records which test runs which line. Then it makes mutants in equal
 shares of five packages, chosen by the hash of the newest commit, and runs the tests of the changed line, the fast ones
 first. It prints each mutant, and whether a test notices it. Left out are the backends that need a server, types, the
-words of errors, subscripts, and numbers of two digits and more, which are limits and sizes.
+words of errors, subscripts, and limits and sizes: numbers of two digits and more, and the values of module constants.
 """
 
 import argparse
@@ -32,9 +32,8 @@ NEEDS_SERVER = {"postgres", "s3"}
 VERDICTS = {0: "SURVIVES", **dict.fromkeys((1, 2, 3, 124), "noticed")}
 """What a code of pytest tells. 1 to 3: a test, an import or pytest fails. 124: it is stuck. 4 and 5: no test ran."""
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not servers and not clients")
-OPPOSITES = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn And Or Add Sub Mult FloorDiv"
-NAMES = OPPOSITES.split()
-SWAPS = {getattr(ast, name): getattr(ast, NAMES[number ^ 1]) for number, name in enumerate(NAMES)}
+OPPOSITES = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn And Or Add Sub Mult FloorDiv".split()
+SWAPS = {getattr(ast, name): getattr(ast, OPPOSITES[number ^ 1]) for number, name in enumerate(OPPOSITES)}
 TYPES = {"annotation", "returns", "decorator_list", "bases"}
 WORDS = (ast.Raise, ast.JoinedStr, ast.Subscript, ast.Assert)
 
@@ -45,9 +44,10 @@ Mutant = tuple[str, int, str, str]
 def nodes(parent: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes below a node, without types and words."""
     left_out = TYPES | ({"keywords"} if isinstance(parent, ast.ClassDef) else set())
+    kinds = (*WORDS, ast.Assign, ast.AnnAssign) if isinstance(parent, ast.Module) else WORDS
     for field, value in ast.iter_fields(parent):
         for node in value if isinstance(value, list) else [value]:
-            if isinstance(node, ast.AST) and not isinstance(node, WORDS) and field not in left_out:
+            if isinstance(node, ast.AST) and not isinstance(node, kinds) and field not in left_out:
                 yield node
                 yield from nodes(node)
 
