@@ -32,13 +32,13 @@ NEEDS_SERVER = {"postgres", "s3"}
 VERDICTS = {0: "SURVIVES", **dict.fromkeys((1, 2, 3, 124), "noticed")}
 """What a code of pytest tells. 1 to 3: a test, an import or pytest fails. 124: it is stuck. 4 and 5: no test ran."""
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not servers and not clients")
-OPPOSITES = "Lt LtE Gt GtE Eq NotEq Is IsNot In NotIn And Or Add Sub Mult FloorDiv".split()
+PAIRS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, And Or, Add Sub, Mult FloorDiv"
+OPPOSITES = re.findall(r"\w+", PAIRS)
 SWAPS = {getattr(ast, name): getattr(ast, OPPOSITES[number ^ 1]) for number, name in enumerate(OPPOSITES)}
 TYPES = {"annotation", "returns", "decorator_list", "bases"}
 WORDS = (ast.Raise, ast.JoinedStr, ast.Subscript, ast.Assert)
 
-Mutant = tuple[str, int, str, str]
-"""The file, the line, what changes, and the text of the changed file."""
+Mutant = tuple[str, int, str, str]  # the file, the line, what changes, and the text of the changed file
 
 
 def nodes(parent: ast.AST) -> Iterator[ast.AST]:
