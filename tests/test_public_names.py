@@ -53,7 +53,8 @@ CODES = """
     InvalidValue invalid_value, UnknownOption unknown_option, NotInstalled invalid_operation,
     PermissionDenied permission_denied, QuotaExceeded quota_exceeded, Conflict conflict, LeaseLost lease_lost,
     Busy busy, IrreducibleFloor irreducible_floor, StorageClosed storage_closed, StorageFailure storage_failure,
-    OutcomeUnknown outcome_unknown, ReadOnly read_only, Corrupt corrupt, NewerFormat newer_format
+    OutcomeUnknown outcome_unknown, ReadOnly read_only, Corrupt corrupt, NewerFormat newer_format,
+    OlderFormat older_format
 """
 
 

@@ -22,7 +22,8 @@
     │   ├── ReadOnly          the storage cannot be written to
     │   └── OutcomeUnknown    the backend failed during a commit and did not report the outcome
     ├── Corrupt               a stored record is damaged
-    └── NewerFormat           a newer version of quire wrote this
+    ├── NewerFormat           a newer version of quire wrote this
+    └── OlderFormat           an older version of quire wrote this
 
 `code` is stable: it decides exit codes, HTTP statuses and MCP errors. The text is not stable.
 
@@ -455,3 +456,9 @@ class NewerFormat(QuireError):
     """A newer version of quire wrote this. The text names its format and the format that this version reads."""
 
     code = "newer_format"
+
+
+class OlderFormat(QuireError):
+    """An older version of quire wrote this. The text tells how to take its messages over."""
+
+    code = "older_format"

@@ -24,7 +24,6 @@ from quire.conversation.sequence import (
     read_messages,
     turns_of,
 )
-from quire.core.append import append_message
 from quire.core.engine import Engine, Transaction
 from quire.core.plan import Plan
 from quire.core.records import SENT_TOOLS, NoteRecord, SentView
@@ -419,24 +418,10 @@ class Conversation:
             ids = [name, *(f"{name}.{n}" for n in range(2, len(messages) + 1))]
         elif turn is not None and turn.key:
             ids = [turn.next_id(n) for n in range(len(messages))]
-        index = self._append(operation, messages[0], view) if len(messages) == 1 and not ids else None
-        if index is None:
-            index = engine.run(self.actor, operation, _receive_all, messages, self._answer, view, ids)
+        index = engine.run(self.actor, operation, _receive_all, messages, self._answer, view, ids)
         if turn is not None and message_id is None:
             turn.added += len(messages)
         return index
-
-    def _append(self, operation: str, message: Message, view: object) -> int | None:
-        """Add a message without a plan; return its index, or None if it needs a plan."""
-        engine = self._engine
-        if not _is_view(view):
-            return None  # the plan raises the error
-        with engine.lock:
-            sent, tools = _NOTHING
-            if self._answer is not None and message.role == "assistant":
-                state = engine.current()
-                sent, tools = self._answer(state, state.next_message, message, view)
-            return None if tools else append_message(engine, self.actor, operation, message, sent)
 
 
 @contextmanager

@@ -134,7 +134,7 @@ class Changes:
 
     def _count(self) -> Counts:
         """Return the number of records after these changes."""
-        old, notes = self._state.counts(), self._plan.notes
+        old, notes = self._state.head.counts, self._plan.notes
         is_larger = self._new_pages or len(self._plan.counters) > len(old.pages)
         counts = add_pages(old, self._new_pages, len(self._plan.counters)) if is_larger else old
         if not notes and not self.pins:  # the usual case

@@ -92,7 +92,7 @@ SHEET_STATE: Final = MAX_KEY
 
 
 class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The vector of a page: numbers of one byte each, or of two bytes if an older quire wrote it."""
+    """The vector of a page: numbers of one byte each."""
 
     vector: bytes
 
@@ -100,13 +100,13 @@ class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
 class VectorState(Struct, frozen=True, array_like=True, gc=False):
     """The version and identity of the context that the vectors reflect, and the embedder that made them.
 
-    `count` is the number of vectors; -1 if an older quire wrote them.
+    `count` is the number of vectors.
     """
 
     version: int
     identity: bytes
     model: int
-    count: int = -1
+    count: int = 0
 
 
 VECTOR_STATE: Final = MAX_KEY

@@ -38,7 +38,4 @@ def read_entry(state: State, seq: int) -> EntryRecord | None:
 
 def _first_seq(state: State) -> int:
     """Return the seq of the first entry. The journal of a fork starts at the fork."""
-    if state.head.counts is not None:
-        return state.head.counts.first_entry
-    first = next(state.storage.scan(state.context, JOURNAL), None) if state.head.family else None
-    return 1 if first is None else first.key
+    return state.head.counts.first_entry

@@ -189,18 +189,17 @@ class RecordCheck:
     def _check_counts(self, head: HeadRecord) -> None:
         """Compare the numbers of records with the counts in the head."""
         counts = head.counts
-        if counts is not None:
-            for number, counted in enumerate(counts.pages):
-                lost = any(segment_number(key) == number for key in self._needed[PAGE].keys() - self._found[PAGE])
-                if self._pages[number] < counted and not lost:
-                    text = f"segment {head.counters[number].segment!r} has {self._pages[number]} of {counted} pages."
-                    self._report(PAGE, number << NUMBER_BITS, text)
-            for key in set(counts.notes) - self._found[NOTE]:
-                self._report(NOTE, key, f"note record {key} is missing.")
-            checkpoints = sum(key >= CHECKPOINTS for key in (*self._found[NOTE], *self._needed[NOTE]))
-            if checkpoints < counts.checkpoints:
-                text = f"there are {checkpoints} of {counts.checkpoints} checkpoints."
-                self._report(NOTE, CHECKPOINTS, text)
+        for number, counted in enumerate(counts.pages):
+            lost = any(segment_number(key) == number for key in self._needed[PAGE].keys() - self._found[PAGE])
+            if self._pages[number] < counted and not lost:
+                text = f"segment {head.counters[number].segment!r} has {self._pages[number]} of {counted} pages."
+                self._report(PAGE, number << NUMBER_BITS, text)
+        for key in set(counts.notes) - self._found[NOTE]:
+            self._report(NOTE, key, f"note record {key} is missing.")
+        checkpoints = sum(key >= CHECKPOINTS for key in (*self._found[NOTE], *self._needed[NOTE]))
+        if checkpoints < counts.checkpoints:
+            text = f"there are {checkpoints} of {counts.checkpoints} checkpoints."
+            self._report(NOTE, CHECKPOINTS, text)
         anchors = len(self._found[ANCHOR])
         if anchors < head.deferred_count:
             self._report(ANCHOR, 0, f"an anchor record is missing; there are {anchors} of {head.deferred_count}.")
@@ -216,7 +215,7 @@ class RecordCheck:
             if is_read and counted.children != found.children:
                 text = f"it counts {counted.children} children, not {found.children}."
                 self._report(TALLY, key, text, derived=True)
-            elif is_read and counted.orders not in (0, found.orders):
+            elif is_read and counted.orders != found.orders:
                 self._report(TALLY, key, "its sum of the places of the children is wrong.", derived=True)
         for key in self.pinned ^ self._found[PIN]:
             self._report(PIN, key, "its pin and the list of pins disagree.", derived=True)

@@ -13,7 +13,6 @@ from quire.core.derived_records import LayoutRecord
 from quire.core.missing import deleted_context
 from quire.core.records import (
     FORMAT,
-    Counts,
     DeferredChange,
     HeadRecord,
     NoteRecord,
@@ -64,7 +63,7 @@ def load_context(
             f"Context {context!r} is an unfinished copy.", Hint("migrate", purpose="again to finish it")
         )
     try:
-        head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1, counts=Counts())
+        head = decode_head(found.value) if found else HeadRecord(FORMAT, 0, 0, 1)
         if found is not None and not head.belongs_to(context, found.version):
             raise Corrupt("its head belongs to another context or version.")
         mark = mark_of(head)

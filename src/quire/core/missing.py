@@ -16,7 +16,6 @@ from quire.core.records import (
     PAGE_CODE,
     PURGED,
     ContextMark,
-    Counts,
     Gone,
     HeadRecord,
     NoteRecord,
@@ -32,7 +31,7 @@ from quire.core.records import (
 from quire.core.records import Counter as SegmentCounter
 from quire.errors import Conflict, Corrupt, Hint, NoSuchContext, QuireError, short_repr
 from quire.model.pages import MAX_NUMBER
-from quire.storage.base import JOURNAL, NOTE, PAGE, PIN, Family, Head, Storage, StorageReader, SupportsCount
+from quire.storage.base import JOURNAL, PAGE, Family, Head, Storage, StorageReader, SupportsCount
 from quire.storage.overlay import OverlayStorage
 
 
@@ -88,27 +87,6 @@ def outdated_error(state: CountedState) -> Conflict | NoSuchContext | None:
 _REPAIR = Hint("doctor", arguments="repair=True", purpose="to make it again")
 
 
-def count_records(state: CountedState) -> Counts:
-    """Count the records of a context that an older quire wrote."""
-    storage, context = state.storage, state.context
-    first = next(iter(storage.scan(context, JOURNAL)), None)
-    pages = Counter(segment_number(record.key) for record in storage.scan(context, PAGE))
-    notes = [record.key for record in storage.scan(context, NOTE)]
-    return Counts(
-        first_entry=1 if first is None else first.key,
-        pages=tuple(pages[number] for number in range(len(state.head.counters))),
-        pins=sum(1 for _ in storage.scan(context, PIN)),
-        notes=tuple(key for key in notes if key < CHECKPOINTS),
-        checkpoints=sum(key >= CHECKPOINTS for key in notes),
-    )
-
-
-def sum_folder(state: CountedState, key: int, tally: Tally) -> Tally:
-    """Return the tally of a folder from an older quire, with the sum of the orders added if the count is correct."""
-    found = Tally(*state.near.sum_members(state.context, PAGE, key)) if isinstance(state.near, SupportsCount) else tally
-    return found if found.children == tally.children else tally
-
-
 def check_folder(state: CountedState, key: int) -> None:
     """Raise `Corrupt` if a child of a folder is missing or not in its place.
 
@@ -118,7 +96,7 @@ def check_folder(state: CountedState, key: int) -> None:
     if isinstance(storage, SupportsCount):
         count, orders = storage.sum_members(state.context, PAGE, key)
         tally = state.tally(key)
-        if tally.orders not in (0, orders) and not state.outdated_error():
+        if tally.orders != orders and count == tally.children and not state.outdated_error():
             for _ in state.members(key):  # raises an error that names the page, if one is damaged
                 pass
             raise _corrupt(state, f"tally record {key} is wrong: the order of pages in {state.index(key)!r}.", _REPAIR)
@@ -149,7 +127,7 @@ def check_pages(storage: Storage, context: str) -> None:
     """Raise `Corrupt` if a page record of a context is missing. Call it before all pages are read without a state."""
     head = storage.head(context)
     record = decode_head(head.value) if head is not None else None
-    if record is None or record.counts is None:
+    if record is None:
         return
     found = Counter(segment_number(page.key) for page in storage.scan(context, PAGE))
     for number, counted in enumerate(record.counts.pages):
@@ -169,7 +147,7 @@ def check_root(state: CountedState, folder: int) -> None:
 def check_segment(state: CountedState, number: int, key: int | None = None) -> None:
     """Raise `Corrupt` if a page record of a segment is missing. `key` is a page that was not found, for the error."""
     counts = state.head.counts
-    if counts is None or number in state.whole_segments or number >= len(counts.pages):
+    if number in state.whole_segments or number >= len(counts.pages):
         return
     span = page_key(number, 0), page_key(number, MAX_NUMBER)
     found = sum(1 for _ in state.near.scan(state.context, PAGE, *span))
@@ -241,7 +219,7 @@ def check_number(state: CountedState, family: Family, found: int, counted: int) 
 def check_checkpoints(state: CountedState, found: Collection[int]) -> None:
     """Raise `Corrupt` if a checkpoint is missing; `found` has the keys of the notes."""
     counts = state.head.counts
-    if counts is None or len(found) >= counts.checkpoints or state.outdated_error():
+    if len(found) >= counts.checkpoints or state.outdated_error():
         return
     for record in state.storage.scan(state.context, JOURNAL):
         for touched in decode_entry(record.key, record.value, state.mark).touched:

@@ -5,16 +5,15 @@ so a failed operation leaves no trace.
 """
 
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
 from quire.core.derived_records import LayoutRecord
 from quire.core.reader import (
-    AFTER_APPENDED,
     EMPTY_FOLDER,
     Folder,
     Numbering,
@@ -55,8 +54,8 @@ if TYPE_CHECKING:  # imported when it is used
 
 T = TypeVar("T")
 
-_CROWDED_LENGTH = 16
-"""A longer rank is one of many inserted at one place."""
+_CROWD = 32
+"""The number of siblings on each side of a place that get new ranks first."""
 
 
 class Plan(Reader):
@@ -221,9 +220,6 @@ class Plan(Reader):
 
     def layout(self, number: int) -> LayoutRecord | None:
         return self.layouts[number] if number in self.layouts else self.state.layout(number)
-
-    def is_hidden(self, page: PageRecord) -> bool:
-        return self.state.is_hidden(page)
 
     def prefetch(self, numbers: Sequence[int]) -> None:
         self.state.prefetch([number for number in numbers if number not in self.messages])
@@ -470,23 +466,18 @@ class Plan(Reader):
         return merge(*both, key=slot_of, reverse=reverse)
 
     def _spread(self, folder: int, around: PageRecord) -> None:
-        """Give the children with long ranks around a place new ranks in the same order; other children keep theirs."""
-        crowd: deque[PageRecord] = deque()
-        low: bytes | None = None
-        for page in self._all_members(folder, after=slot_of(around), reverse=True):
-            if len(page.rank) <= _CROWDED_LENGTH and page.rank < around.rank:
-                low = page.rank
-                break
-            crowd.appendleft(page)
-        high = around.rank if len(around.rank) <= _CROWDED_LENGTH else None
-        if high is None:
-            crowd.append(around)
-            for page in self._all_members(folder, after=slot_of(around), reverse=False):
-                if len(page.rank) <= _CROWDED_LENGTH:
-                    high = page.rank
-                    break
-                crowd.append(page)
-        fresh = spread_ranks(low, high or rank_after(crowd[-1].rank) or AFTER_APPENDED, len(crowd))
+        """Give the siblings around a place new ranks in the same order: as few of them as have room."""
+        few, fresh, crowd = _CROWD, list[bytes](), [around]
+        while not fresh:
+            before, after = (
+                list(islice(self._all_members(folder, after=slot_of(around), reverse=reverse), few))
+                for reverse in (True, False)
+            )
+            low = before.pop().rank if len(before) == few else None
+            high = after.pop().rank if len(after) == few else None
+            crowd = [*reversed(before), around, *after]
+            fresh = spread_ranks(low, high, len(crowd))
+            few *= 8
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 

@@ -36,16 +36,15 @@ _DEEPEST = 100_000
 Slot = tuple[bytes, int]
 """A page's place among its siblings: (rank, key)."""
 
-# A rank is a byte string; siblings sort by it, so appending and inserting never change a neighbour. Appending takes the
-# next six-byte number after the last rank. Inserting takes a midpoint, which grows by about a byte per eight inserts at
-# one place. `rank_between` returns None when there is no room; the plan then gives the crowded siblings new ranks with
-# `spread_ranks`, between neighbours that keep theirs.
-RANK_WIDTH = 6
-MAX_RANK_LENGTH = 64
-AFTER_APPENDED = b"\xff" * (RANK_WIDTH + 1)
-"""Sorts after every rank of an append."""
-_FIRST_RANK = 1 << (8 * RANK_WIDTH - 1)
-_LAST_RANK = (1 << (8 * RANK_WIDTH)) - 1
+# A rank is a number of eight bytes; siblings sort by it, so appending and inserting never change a neighbour. Appending
+# leaves a gap after the last rank. Inserting takes the middle of a gap. `rank_between` returns None when there is no
+# room; the plan then gives the crowded siblings new ranks with `spread_ranks`, between neighbours that keep theirs.
+_RANK_BYTES = 8
+_FIRST_RANK = 1 << 60
+_LAST_RANK = (1 << 62) - 1
+_GAP = 1 << 20
+_LEAST_STEP = 1 << 10
+"""The least distance of new ranks for crowded siblings."""
 
 
 def slot_of(record: PageRecord) -> Slot:
@@ -60,48 +59,30 @@ def numbers_used_up(segment_id: str) -> InvalidOperation:
 
 def rank_after(last: bytes | None) -> bytes | None:
     """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
-    if last is None:
-        return _FIRST_RANK.to_bytes(RANK_WIDTH)
-    number = int.from_bytes(last[:RANK_WIDTH].ljust(RANK_WIDTH, b"\0")) + 1
-    return number.to_bytes(RANK_WIDTH) if number <= _LAST_RANK else None
+    number = _FIRST_RANK if last is None else int.from_bytes(last) + _GAP
+    return number.to_bytes(_RANK_BYTES) if number <= _LAST_RANK else None
 
 
-def rank_between(low: bytes | None, high: bytes | None) -> bytes | None:
-    """Return a rank between two neighbours (None: no neighbour on that side), or None if there is no room."""
-    if high is None:
-        return rank_after(low)
-    low = low or b""
-    if low >= high:
-        return None
-    rank = bytearray()
-    position = 0
-    bounded = True  # True while `high` limits the byte at this position
-    while len(rank) < MAX_RANK_LENGTH:
-        if bounded and position >= len(high):  # `high` is `low` and zeros: nothing fits between
-            return None
-        floor = low[position] if position < len(low) else 0
-        ceiling = high[position] if bounded else 256
-        if ceiling - floor > 1:
-            rank.append((floor + ceiling) // 2)
-            return bytes(rank)
-        rank.append(floor)
-        bounded = bounded and ceiling == floor
-        position += 1
-    return None
+def rank_between(low: bytes | None, high: bytes) -> bytes | None:
+    """Return a rank between two neighbours (`low` None: before all), or None if there is no room."""
+    first, last = int.from_bytes(low or b""), int.from_bytes(high)
+    return ((first + last) // 2).to_bytes(_RANK_BYTES) if last - first > 1 else None
 
 
-def spread_ranks(low: bytes | None, high: bytes, count: int) -> list[bytes]:
-    """Return `count` ranks, evenly spread between two neighbours."""
-    low = low or b""
-    width = max(len(low), len(high)) + 1 + (count.bit_length() + 7) // 8
-    first, last = (int.from_bytes(rank.ljust(width, b"\0")) for rank in (low, high))
-    return [(first + (last - first) * step // (count + 1)).to_bytes(width) for step in range(1, count + 1)]
+def spread_ranks(low: bytes | None, high: bytes | None, count: int) -> list[bytes]:
+    """Return `count` ranks, evenly spread between two neighbours (None: no neighbour); nothing if they are too near."""
+    first = int.from_bytes(low or b"")
+    last = _LAST_RANK if high is None else int.from_bytes(high)
+    step = min((last - first) // (count + 1), _GAP)
+    return (
+        [(first + step * place).to_bytes(_RANK_BYTES) for place in range(1, count + 1)] if step >= _LEAST_STEP else []
+    )
 
 
 def initial_ranks(count: int) -> Iterator[bytes]:
     """Yield the first ranks for `count` siblings, in order."""
-    for offset in range(count):
-        yield (_FIRST_RANK + offset).to_bytes(RANK_WIDTH)
+    for place in range(count):
+        yield (_FIRST_RANK + place * _GAP).to_bytes(_RANK_BYTES)
 
 
 class Folder(Struct, frozen=True, gc=False):
@@ -320,11 +301,8 @@ class Reader:
         return self._reader.layout(number)
 
     def is_hidden(self, page: PageRecord) -> bool:
-        """Return whether a page outside the conversation was hidden on purpose.
-
-        Version 0.1.0 stored pages that the renderer hid in the same way. Such pages do not count as hidden.
-        """
-        return self._reader.is_hidden(page)
+        """Return whether a page outside the conversation was hidden."""
+        return page.header.visibility is Visibility.HIDDEN
 
     def callers(self, key: int) -> tuple[int, ...]:
         """Return the keys of the exchanges that made a call with an id of this hash, oldest first."""

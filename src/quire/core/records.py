@@ -15,17 +15,14 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from quire.errors import Corrupt, NewerFormat
+from quire.errors import Corrupt, NewerFormat, OlderFormat
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.model.text import spell_id, spell_name
 from quire.storage.base import KEY_BITS, Record
 
-FORMAT: Final = 2
-"""The format of the records in this version. A commit sets it in the head; heads of older formats are read.
-
-Format 2 appends fields to structs of format 1.
-"""
+FORMAT: Final = 3
+"""The format of the records in this version. Contexts of older formats are refused."""
 DEFAULT_BUDGET: Final = 128_000
 """The budget of a context for which none was set."""
 COLD_GROUP: Final = 1 << KEY_BITS
@@ -191,9 +188,9 @@ class Counts(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Tally(Struct, frozen=True, gc=False):
-    """The number of children of a folder, and the sum of their orders (see `sum_orders`); 0 if it is not known.
+    """The number of children of a folder, and the sum of their orders (see `sum_orders`).
 
-    It is stored as one number. Older quires stored only the number of children.
+    It is stored as one number.
     """
 
     children: int = 0
@@ -209,10 +206,8 @@ class Tally(Struct, frozen=True, gc=False):
         return self.orders << 32 | self.children
 
     def plus(self, children: int, orders: int) -> "Tally":
-        """Return the tally with further children. If the sum was not known before, it is not known afterwards."""
-        is_known = self.orders or not self.children
-        count = self.children + children
-        return Tally(count, (self.orders + orders) & 0xFFFFFFFF if is_known and count else 0)
+        """Return the tally with further children."""
+        return Tally(self.children + children, (self.orders + orders) & 0xFFFFFFFF)
 
 
 class Origin(Struct, frozen=True, array_like=True, gc=False):
@@ -232,9 +227,8 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
     identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
     `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
-    fold, so that they need not be read. `counts` is None if the last writer was an older quire. `stamp` is a checksum
-    of the context's name and version; 0 if it is not known. `turn` is the highest number of a turn that committed here.
-    `lineage` has the contexts that a fork comes from, the oldest first; it is empty if an older quire made the fork.
+    fold, so that they need not be read. `stamp` is a checksum of the context's name and version. `turn` is the highest
+    number of a turn that committed here. `lineage` has the contexts that a fork comes from, the oldest first.
     """
 
     format: int
@@ -253,14 +247,14 @@ class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     budget: int = 0
     layouts: int = 0
     fold_budget: int = 0
-    counts: Counts | None = None
+    counts: Counts = Counts()
     stamp: int = 0
     turn: int = 0
     lineage: tuple[Origin, ...] = ()
 
     def belongs_to(self, context: str, version: int) -> bool:
-        """Return whether this is the head of a context at a version; True if the head has no stamp."""
-        return self.stamp in (0, head_stamp(context, version))
+        """Return whether this is the head of a context at a version."""
+        return self.stamp == head_stamp(context, version)
 
 
 def head_stamp(context: str, version: int) -> int:
@@ -371,8 +365,8 @@ RENDERER: Final = "renderer"
 
 
 def origins_of(head: HeadRecord, note: NoteRecord | None) -> tuple[bytes, ...]:
-    """Return the identities of the contexts that a fork comes from; only the first if an older quire made the fork."""
-    return note.origins if note is not None else (head.family,) if head.family else ()
+    """Return the identities of the contexts that a fork comes from."""
+    return note.origins if note is not None else ()
 
 
 def is_undone(key: int) -> bool:
@@ -454,9 +448,8 @@ def encode_body(key: int, text: str, mark: bytes = b"") -> bytes:
 
 
 def mark_of(head: HeadRecord) -> ContextMark:
-    """Return the mark of a context. A fork that an older quire made has the mark of its first origin."""
-    identity = head.family if head.family and not head.lineage else head.identity
-    mark = ContextMark(crc32(identity).to_bytes(_SEAL) if identity else b"")
+    """Return the mark of a context."""
+    mark = ContextMark(crc32(head.identity).to_bytes(_SEAL) if head.identity else b"")
     mark.origins = head.lineage
     return mark
 
@@ -467,21 +460,20 @@ def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
     return marked + crc32(marked, seed ^ _MARKED if mark else seed).to_bytes(_SEAL)
 
 
-def _unseal(family: str, key: int, value: bytes, mark: ContextMark, *seeds: int) -> bytes | memoryview:
+def _unseal(family: str, key: int, value: bytes, mark: ContextMark, seed: int) -> bytes | memoryview:
     """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record.
 
-    A record of an older version has no mark.
+    A head has no mark.
     """
     data = value if len(value) < _LARGE else memoryview(value)  # slices of bytes are faster if they are small
     marked, seal = data[:-_SEAL], data[-_SEAL:]
-    for seed in seeds:
-        if crc32(marked, seed ^ _MARKED).to_bytes(_SEAL) == seal and len(marked) >= _SEAL:
-            found = marked[-_SEAL:]
-            if mark and found != mark and all(found != origin.mark for origin in mark.origins):
-                raise _damage_error(family, key, _FOREIGN, ForeignRecord)
-            return marked[:-_SEAL]
-        if crc32(marked, seed).to_bytes(_SEAL) == seal:
-            return marked
+    if crc32(marked, seed ^ _MARKED).to_bytes(_SEAL) == seal and len(marked) >= _SEAL:
+        found = marked[-_SEAL:]
+        if mark and found != mark and all(found != origin.mark for origin in mark.origins):
+            raise _damage_error(family, key, _FOREIGN, ForeignRecord)
+        return marked[:-_SEAL]
+    if crc32(marked, seed).to_bytes(_SEAL) == seal:
+        return marked
     raise _damage_error(family, key, "its checksum does not match")
 
 
@@ -544,7 +536,7 @@ def decode_page(record: Record, mark: ContextMark = NO_MARK) -> PageRecord | Gon
     """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
     key, parent = record.key, record.group
     seed = _place_seed(key, parent, record.order)
-    payload = _unseal("page", key, record.value, mark, seed, key & 0xFFFFFFFF)  # an older quire did not seal the place
+    payload = _unseal("page", key, record.value, mark, seed)
     try:
         header = _page_decoder.decode(payload)
     except msgspec.MsgspecError as error:
@@ -561,22 +553,28 @@ def decode_page(record: Record, mark: ContextMark = NO_MARK) -> PageRecord | Gon
 
 
 def decode_head(value: bytes) -> HeadRecord:
-    """Decode a head. Raises `Corrupt`, or `NewerFormat` if a newer quire wrote it."""
+    """Decode a head. Raises `Corrupt`, or `NewerFormat` or `OlderFormat` if another version of quire wrote it."""
     payload = _unseal("head", 0, value, NO_MARK, 0)
     try:
         head = _head_decoder.decode(payload)
     except msgspec.MsgspecError as error:
         found = msgspec.msgpack.decode(payload)
-        if isinstance(found, list) and found and isinstance(found[0], int) and found[0] > FORMAT:
-            raise _newer_format(found[0]) from None
+        if isinstance(found, list) and found and isinstance(found[0], int):
+            _check_format(found[0])
         raise _damage_error("head", 0, error) from error
-    if head.format > FORMAT:
-        raise _newer_format(head.format)
+    _check_format(head.format)
     return head
 
 
-def _newer_format(found: int) -> NewerFormat:
-    return NewerFormat(f"This context has format {found}; this quire reads up to {FORMAT}. Install a newer quire.")
+def _check_format(found: int) -> None:
+    """Raise `NewerFormat` or `OlderFormat` if another version of quire wrote a head."""
+    if found > FORMAT:
+        raise NewerFormat(f"This context has format {found}; this quire reads {FORMAT}. Install a newer quire.")
+    if found < FORMAT:
+        raise OlderFormat(
+            f"quire 0.2 or older wrote this context (format {found}; this quire reads {FORMAT}). Export its messages"
+            " with that version, and import them here: docs/storage.md shows how."
+        )
 
 
 MAX_CALLERS: Final = 64

@@ -18,9 +18,7 @@ from quire.core.records import (
     COLD_GROUP,
     GAPS,
     PURGED,
-    RENDERER,
     Counter,
-    Counts,
     Decode,
     DeferredChange,
     ForeignRecord,
@@ -34,7 +32,6 @@ from quire.core.records import (
     decode_body,
     decode_call,
     decode_deferred_change,
-    decode_entry,
     decode_message,
     decode_note,
     decode_page,
@@ -46,13 +43,12 @@ from quire.core.records import (
 )
 from quire.errors import Corrupt, NoSuchPage, QuireError, short_repr
 from quire.model.messages import Message
-from quire.model.pages import MAX_NUMBER, Visibility
+from quire.model.pages import MAX_NUMBER
 from quire.model.sized_cache import SizedCache
 from quire.storage.base import (
     ANCHOR,
     BODY,
     CALL,
-    JOURNAL,
     LAYOUT,
     MAX_KEY,
     MESSAGE,
@@ -122,7 +118,6 @@ class State(Reader):
         self._notes: dict[int, NoteRecord | None] | None = None  # those below AGENTS are loaded together
         self._deferred: dict[int, DeferredChange] | None = None
         self._layouts: dict[int, LayoutRecord] | None = None
-        self._hiders: dict[int, str] = {}  # who made the entries that hid pages
         self.settled_version = self.version
         """The last version at which a deferred change was applied, as far as this handle knows."""
         self._numbering: tuple[NoteRecord | None, Numbering] | None = None
@@ -133,7 +128,6 @@ class State(Reader):
         self._waiting: int | None = _UNKNOWN
         self._pins: set[int] | None = None
         self._above_pins: set[int] | None = None
-        self._counts = head.counts
         self.child_counts: dict[int, int] = {}
         """The number of children of folders of which no child is missing."""
         self.whole_segments: set[int] = set()
@@ -265,7 +259,7 @@ class State(Reader):
         """Return the keys of all pinned pages."""
         if self._pins is None:
             self._pins = {record.key for record in self.near.scan(self.context, PIN)}
-            if self.head.counts is not None and len(self._pins) < self.head.counts.pins:
+            if len(self._pins) < self.head.counts.pins:
                 self._pins = missing.check_pins(self, self._pins)
         return self._pins
 
@@ -277,8 +271,6 @@ class State(Reader):
             tally = self.tally(key)
             if bool(tally.children) is (last is None):
                 missing.check_children(self, key, 0 if last is None else -1)
-            if tally.children and not tally.orders:
-                tally = missing.sum_folder(self, key, tally)
             found = Folder(tally, max(last or b"", cold or b"") or None)
             self._keep_folder(key, found)
         else:
@@ -288,12 +280,6 @@ class State(Reader):
     def _last_rank(self, group: int) -> bytes | None:
         last = next(self.near.members(self.context, PAGE, group, reverse=True), None)
         return None if last is None else cast(PageRecord, self._decode_page(last)).rank
-
-    def counts(self) -> Counts:
-        """Return the number of records. In a context that an older quire wrote they are counted here, once."""
-        if self._counts is None:
-            self._counts = missing.count_records(self)
-        return self._counts
 
     def child_count(self, key: int) -> int:
         """Return a folder's number of children."""
@@ -386,14 +372,14 @@ class State(Reader):
         if self._notes is None:
             stored = self.near.scan(self.context, NOTE, 0, AGENTS - 1) if self.version else ()
             notes = {record.key: self.decode(decode_note, record.key, record.value) for record in stored}
-            for counted in self.head.counts.notes if self.head.counts else ():
+            for counted in self.head.counts.notes:
                 if counted < AGENTS and counted not in notes:
                     raise self.damage_error(f"note record {counted} is missing.")
             self._notes = {**notes}
         if key < AGENTS or key in self._notes:
             return self._notes.get(key)
         record = self.near.get(self.context, NOTE, key)
-        if record is None and self.head.counts and key in self.head.counts.notes:
+        if record is None and key in self.head.counts.notes:
             raise self.damage_error(f"note record {key} is missing.")
         found = None if record is None else self.decode(decode_note, key, record.value)
         if key < CHECKPOINTS:
@@ -421,17 +407,6 @@ class State(Reader):
 
     def layout(self, number: int) -> LayoutRecord | None:
         return self.layouts().get(number)
-
-    def is_hidden(self, page: PageRecord) -> bool:
-        if page.header.visibility is not Visibility.HIDDEN:
-            return False
-        seq = page.header.seq
-        if seq not in self._hiders:
-            record, counts = self.storage.get(self.context, JOURNAL, seq), self.head.counts
-            if record is None and counts is not None and counts.first_entry <= seq <= self.version:
-                raise self.damage_error(f"journal record {seq} is missing.")
-            self._hiders[seq] = "" if record is None else self.decode(decode_entry, seq, record.value).actor
-        return self._hiders[seq] != RENDERER
 
     def callers(self, key: int) -> tuple[int, ...]:
         record = self.storage.get(self.context, CALL, key)
@@ -481,7 +456,6 @@ class State(Reader):
         self._log.append((version, tuple(pages)))
         self.head = head
         self.head_value = head_value
-        self._counts = head.counts
         self._counters = list(head.counters)
         if not self.mark:
             self.mark = mark_of(head)

@@ -390,7 +390,7 @@ def _derive_again(state: State) -> tuple[list[Write], bytes]:
     writes += [Put(PIN, key, b"") for key in sorted(check.pinned)]
     writes += [Put(CALL, key, encode_record(key, pages, state.mark)) for key, pages in check.wrong_calls().items()]
     layouts = 0 if LAYOUT in damaged else state.head.layouts
-    counts = replace(state.counts(), pins=len(check.pinned))
+    counts = replace(state.head.counts, pins=len(check.pinned))
     new_head = replace(state.head, tally_of=-1, tally=0, layouts=layouts, counts=counts)
     return writes, encode_record(0, new_head)
 

@@ -72,19 +72,16 @@ def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -
     """
     vector = embed(embedder, [text[:_LONGEST]])[0]
     width = len(vector)
-    model, earlier = model_id(embedder, width), model_id(embedder, width, "")
-    found = _known.get(storage, (context, model), lambda: Vectors(model, width, earlier))
+    model = model_id(embedder, width)
+    found = _known.get(storage, (context, model), lambda: Vectors(model, width))
     found.catch_up(storage, context, embedder)
     return found, vector
 
 
-def model_id(embedder: Embedder, width: int, numbers: str = " int8") -> int:
-    """Return a number that identifies an embedder by its name, the length of its vectors and the form of the numbers.
-
-    Vectors with numbers of two bytes, which earlier versions stored, have no name for their form.
-    """
+def model_id(embedder: Embedder, width: int) -> int:
+    """Return a number for an embedder, by its name, the length of its vectors and the form of the numbers."""
     name = getattr(embedder, "name", None) or getattr(embedder, "__qualname__", None) or type(embedder).__qualname__
-    return crc32(f"{name} {width}{numbers}".encode())
+    return crc32(f"{name} {width} int8".encode())
 
 
 def embed(embedder: Embedder, texts: Sequence[str]) -> Any:
@@ -122,10 +119,9 @@ class Vectors:
     The rows are in no order: a new one is added at the end, and the last one takes the place of a removed one.
     """
 
-    def __init__(self, model: int, width: int, earlier: int) -> None:
+    def __init__(self, model: int, width: int) -> None:
         numpy = _numpy()
         self.model = model
-        self._earlier = earlier
         self._lock = RLock()
         self._state: VectorState | None = None
         self._mark = NO_MARK
@@ -147,8 +143,6 @@ class Vectors:
                 self._mark = mark_of(stored_head)
                 record = storage.get(context, VECTOR, VECTOR_STATE)
                 state = decode_vector(record.key, record.value, self._mark) if record else None
-                if isinstance(state, VectorState) and state.model == self._earlier:
-                    state = replace(state, model=self.model)
                 if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
                     state = VectorState(0, identity, self.model)
                 if self._state != state:
@@ -228,9 +222,7 @@ class Vectors:
             for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
                 kept = decode_vector(record.key, record.value, self._mark)
                 if isinstance(kept, VectorRecord):
-                    is_earlier = len(kept.vector) == 2 * self._matrix.shape[1]
-                    row = numpy.frombuffer(kept.vector, dtype="<f2" if is_earlier else numpy.int8)
-                    self._put(record.key, _to_bytes(row[None, :].astype(numpy.float32))[0] if is_earlier else row)
+                    self._put(record.key, numpy.frombuffer(kept.vector, dtype=numpy.int8))
         self._state = state
 
     def _renew(
@@ -317,7 +309,7 @@ def delete_vectors(storage: Storage, context: str, mark: ContextMark, keys: Iter
     state = None
     with suppress(Corrupt):  # the next search reports it
         state = decode_vector(record.key, record.value, mark) if record and found else None
-    if isinstance(state, VectorState) and state.count >= 0:
+    if isinstance(state, VectorState):
         fewer = replace(state, count=state.count - len(found))
         writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, fewer, mark)))
     return writes

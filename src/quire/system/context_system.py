@@ -271,14 +271,9 @@ class ContextSystem:
         meta: Mapping[str, Any] | None = None,
     ) -> PageIndex:
         """Add a leaf with a text at the end of a folder. `pinned=None` pins in SYSTEM segments only."""
-        engine = self._engine
         given: dict[str, Any] = {"pinned": pinned, "meta": meta}
-        with engine.lock:
-            index = tree.append_detail_page(engine, self.actor, name, description, detail, parent, **given)
-            if index is not None:
-                return index
-            planner = tree.create_detail_page
-            return engine.run(self.actor, "create_detail_page", planner, name, description, detail, parent, **given)
+        planner = tree.create_detail_page
+        return self._engine.run(self.actor, "create_detail_page", planner, name, description, detail, parent, **given)
 
     def create_contents_page(
         self,

@@ -31,6 +31,7 @@ from quire.core.records import (
     decode_head,
     decode_message,
     decode_page,
+    encode_page,
     encode_record,
 )
 from quire.core.state import State
@@ -290,7 +291,7 @@ def _blank_touched(touched: Touched, traces: Traces) -> Touched:
     if not isinstance(page, PageRecord):
         return touched
     header = replace(page.header, name=_BLANK, description="", summary_tokens=0, body=0, meta=b"")
-    return replace(touched, before=encode_record(touched.key, header))
+    return replace(touched, before=encode_page(touched.key, header, touched.group, touched.order))
 
 
 def _same_records(here: State, there: State, family: Family, keys: Iterable[int]) -> Iterator[int]:

@@ -9,13 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quire.core.append import append_text, find_end
-from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
 from quire.core.records import Header, PageRecord, page_key, segment_number
 from quire.core.state import State
-from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchSegment, QuireError, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchSegment, short_repr
 from quire.model.clock import to_datetime
 from quire.model.messages import messages_to_text, quote_messages
 from quire.model.pages import (
@@ -140,28 +138,6 @@ def create_detail_page(
     above = require_folder(plan, parent, "add a page to")
     header = _header(plan, name, description, meta, check_text(plan.redact(detail)))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
-
-
-def append_detail_page(
-    engine: Engine, actor: str, name: object, description: object, detail: object, parent: PageIndex, **options: Any
-) -> PageIndex | None:
-    """Commit a new leaf without a plan, and return its index; None if it needs a plan. The caller holds the lock."""
-    state, pinned = engine.current(), options["pinned"]
-    try:
-        above = require_folder(state, parent, "add a page to")
-    except QuireError:  # the caller makes a plan, which raises the same error
-        return None
-    if (pinned is not None and pinned is not False) or (pinned is None and state.in_system(above)):
-        return None
-    end = find_end(engine, actor, above.key)
-    if end is None:
-        return None
-    text = check_text(detail)
-    body = state.head.next_body if text else 0
-    origin = {"author": end.author, "created": end.now, "age": 0, "born": end.seq, "seq": end.seq}
-    header = _make_header(engine.count, name, description, options["meta"], text, body, origin)
-    append_text(engine, actor, "create_detail_page", end, header, text)
-    return state.index(end.key)
 
 
 def write_page(

@@ -86,7 +86,7 @@ class LayoutBasis(NamedTuple):
         """Return the basis of layouts that are planned now."""
         conversation, counters = state.conversation(), state.counters
         live = ((n, segment.seq, counters[n].next) for n, segment in state.live_segments() if n != conversation)
-        return cls(state.version, budget, rooms, conversation, tuple(live), state.counts().notes)
+        return cls(state.version, budget, rooms, conversation, tuple(live), state.head.counts.notes)
 
     def is_unchanged(self, now: "LayoutBasis", state: State) -> bool:
         """Return whether layouts that are planned now are the same. `now` is the basis of the present state."""

@@ -5,7 +5,7 @@ from contextlib import closing
 from msgspec import to_builtins
 
 from quire.context import Context
-from quire.errors import Corrupt, NewerFormat, NoSuchContext
+from quire.errors import Corrupt, NewerFormat, NoSuchContext, OlderFormat
 from quire.maintenance.context_usage import ContextInfo
 from quire.server import responses
 from quire.server.context_pool import ContextPool, OpenContext
@@ -31,7 +31,7 @@ def list_contexts(pool: ContextPool, *, after: str = "", limit: Limit = 100, pre
             info = pool.library.info(name)
         except NoSuchContext:  # deleted a moment ago
             continue
-        except (Corrupt, NewerFormat):  # it must not hide the others; a request for it reports the error
+        except (Corrupt, NewerFormat, OlderFormat):  # it must not hide the others; a request for it reports the error
             lines.append(responses.ContextLine(name, 0, 0, 0, None, None, None))
             continue
         stats, pages = pool.known_stats(name, info.seq, info.updated_at), sum(info.numbered.values())
@@ -101,7 +101,7 @@ def _count(pool: ContextPool, name: str) -> Stats | None:
     try:
         with pool.use(name) as opened:
             return opened.stats()
-    except (Corrupt, NewerFormat, NoSuchContext):
+    except (Corrupt, NewerFormat, NoSuchContext, OlderFormat):
         return None
 
 
