@@ -226,7 +226,7 @@ class MemoryStorage:
     def snapshot(self, context: Id) -> Iterator["MemoryStorage"]:
         with self._lock:
             name = next((name for name, found in self._names.items() if found == context), None)
-            frozen = _storage_of(context, name, self._table(context).copy())
+            frozen = storage_of(context, name, self._table(context).copy())
         yield frozen
 
     def contexts(self, after: str = "") -> Iterator[str]:
@@ -280,10 +280,11 @@ def copy_to_memory(storage: Storage, context: Id) -> MemoryStorage:
     for entry in storage.entries(context):
         table.set_entry(entry)
         table.seq = entry.seq
-    return _storage_of(context, None, table)
+    return storage_of(context, None, table)
 
 
-def _storage_of(context: Id, name: str | None, table: Table) -> MemoryStorage:
+def storage_of(context: Id, name: str | None, table: Table) -> MemoryStorage:
+    """Return a storage with one context."""
     storage = MemoryStorage()
     storage._tables[context] = table
     if name is not None:
