@@ -9,9 +9,12 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from random import SystemRandom
+from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
+from hypothesis.internal import constants_ast
+from hypothesis.internal.conjecture import providers
 
 from tests.frameworks import FOLDERS
 
@@ -38,18 +41,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the same random choices in each normal run, without time limits; the long proofs choose new ones.
 
-    A seed in the environment repeats a run (see tests/seeds.py).
+    A seed in the environment repeats a run (see tests/seeds.py). It is printed at once: a run can be killed.
     """
     is_long = config.getoption("--long")
     settings.register_profile(
         "quire", derandomize=not is_long, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("quire")
-    os.environ.setdefault("QUIRE_SEED", str(SystemRandom().getrandbits(32)) if is_long else "7")
+    seed = os.environ.setdefault("QUIRE_SEED", str(SystemRandom().getrandbits(32)) if is_long else "7")
+    vars(core)["global_force_seed"] = int(seed)  # a derandomized test does not use it
+    if is_long and not hasattr(config, "workerinput"):
+        sys.stderr.write(f"QUIRE_SEED={seed}\n")
 
 
-def pytest_report_header() -> str:
-    return f"QUIRE_SEED={os.environ['QUIRE_SEED']}"
+def _draw_the_same_constants(*, many: bool) -> None:
+    """Make what Hypothesis draws independent of the modules that are imported before.
+
+    It takes constants from them. Now it takes many, those of every module of quire, or none.
+    """
+    for path in sorted(Path(__file__).parents[1].glob("src/**/*.py")) if many else ():
+        module = ModuleType(path.stem)
+        module.__file__ = str(path)
+        providers._local_constants |= constants_ast.constants_from_module(module)
+    vars(providers)["is_local_module_file"] = lambda path: False
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -83,7 +97,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
-def pytest_collection_finish() -> None:
-    """Exclude tests and modules from garbage collection: they live until the end."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fix what tests draw. Exclude tests and modules from garbage collection: they live until the end."""
+    _draw_the_same_constants(many=session.config.getoption("--long"))
     gc.collect()
     gc.freeze()
