@@ -89,6 +89,19 @@ def test_loading_keeps_the_indices_of_messages() -> None:
     assert [message.index for message in _reloaded(ctx).messages()] == [message.index for message in ctx.messages()]
 
 
+@until_step(2, "loading numbers the messages again", example_of="unmarshal_after_cleanup")
+def test_loading_a_document_from_before_a_cleanup_keeps_the_indices_that_the_cleanup_gave() -> None:
+    ctx = quire.open("memory:")
+    for text in ("a", "b"):
+        ctx.user(text)
+    document = ctx.pages.marshal()
+    ctx.delete([0])
+    given(ctx.conversation.cleanup().renumbered == {1: 0})
+    ctx.pages.unmarshal(document)
+    given(_texts(ctx) == ["a", "b"])
+    assert [message.text for message in ctx.messages(all=True)] == ["b", "a"]
+
+
 class FiveCalls:
     """A store with the five calls of the documents, over a dict."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import App, CompressionConfig, Context, Permission, Segment, SegmentType, ToolCall, View
+from quire import App, CompressionConfig, ContentsPage, Context, Permission, Segment, SegmentType, ToolCall, View
 from quire.cli import main
 from tests.known_failures import given, prompts_of, until_step
 
@@ -180,6 +180,58 @@ def test_a_fold_after_an_archive_keeps_the_order_of_messages(archive: Callable[[
         ctx.render()
     order = [message.index for message in ctx.messages()]
     assert order == sorted(order)
+
+
+@until_step(3, "a message that left before a fold returns behind the folded ones", example_of="return_after_fold")
+@pytest.mark.parametrize(
+    ("leave", "come_back"),
+    [
+        pytest.param(lambda ctx: ctx.delete([3]), lambda ctx, seq: ctx.undo(seq), id="undo"),
+        pytest.param(lambda ctx: ctx.delete([3]), lambda ctx, _: ctx.conversation.batch_end(0), id="batch_end"),
+        pytest.param(lambda ctx: ctx.compress([3]), lambda ctx, _: ctx.conversation.batch_end(0), id="compress"),
+        pytest.param(
+            lambda ctx: ctx.pages.archive(ctx.conversation.page_of(3), cold=True),
+            lambda ctx, _: ctx.pages.recall(ctx.conversation.page_of(3)),
+            id="recall",
+        ),
+    ],
+)
+def test_a_message_that_comes_back_after_a_fold_stands_at_its_old_place(
+    leave: Callable[[Context], object], come_back: Callable[[Context, int], object]
+) -> None:
+    ctx = quire.open("memory:", budget=400, key="kk")
+    for number in range(6):
+        ctx.user(f"question {number} " + "kestrel " * 8)
+        ctx.assistant(f"answer {number} " + "harbour " * 8)
+    ctx.conversation.batch_start()
+    leave(ctx)
+    left = ctx.seq
+    while not ctx.render().fold:
+        ctx.user("more " + "window lamp " * 12)
+    come_back(ctx, left)
+    order = [message.index for message in ctx.messages()]
+    given(3 in order)
+    assert order == sorted(order)
+
+
+@until_step(3, "the last turn leaves its chapter without its summaries", example_of="summary_in_last_turn")
+def test_a_summary_keeps_its_place_when_the_turn_before_it_is_shown_again() -> None:
+    ctx = quire.open("memory:", budget=400, key="kk")
+    for add in (ctx.assistant, ctx.user, ctx.assistant, ctx.assistant):
+        add("harbour " * 20)
+    while not ctx.render().fold:
+        ctx.user("window lamp " * 20)
+    (summary,) = ctx.compress([3]).summaries
+    ctx.delete([message.index for message in ctx.messages() if message.index > 3])
+    given(ctx.render().fold)
+    leaves = list(_leaves(ctx, "usr-0"))
+    assert leaves.index("usr-2") < leaves.index("usr-3") < leaves.index(summary), leaves
+
+
+def _leaves(ctx: Context, folder: str) -> Iterator[str]:
+    """Yield the pages below a folder that are no folders, in their order."""
+    for page in ctx.pages.children(folder):
+        yield from _leaves(ctx, page.index) if isinstance(page, ContentsPage) else [page.index]
 
 
 def _guarded() -> Context:

@@ -13,7 +13,7 @@ from quire import Busy, Conflict, Context
 from tests.exclusions import excluded
 from tests.machine.observed import expected_messages, messages_of
 from tests.machine.page_rules import Draw, numbers
-from tests.machine.state import Batch, Refused, Said, State
+from tests.machine.state import Batch, Said
 from tests.machine.talk_rules import BATCH, EDIT, TalkRules
 
 BUDGETS = (160, 220, 300, 500, 100_000)
@@ -221,13 +221,10 @@ class Machine(TalkRules):
             documents.append((self.contexts[0].pages.marshal(), self.model.state.copy()))
             return
         text, state = draw(st.sampled_from(documents))
-        if not ((self.model.state.batches or state.batches) and excluded("unmarshal_in_batch")):
-            self.step("unmarshal", lambda: self._load(state), lambda c: c.pages.unmarshal(text))
-
-    def _load(self, state: State) -> None:
-        if state.destroyed != self.model.state.destroyed:
-            raise Refused("the messages of the document have other numbers")
-        self.model.load(state)
+        if (self.model.state.batches or state.batches) and excluded("unmarshal_in_batch"):
+            return
+        if not (self.model.is_renumbered(state) and excluded("unmarshal_after_cleanup")):
+            self.step("unmarshal", lambda: self.model.load(state), lambda c: c.pages.unmarshal(text))
 
 
 class _Block:

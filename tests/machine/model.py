@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from quire import Permission
+from tests.exclusions import excluded
 from tests.machine.messages import MessageModel
 from tests.machine.state import COLD, EXPANDED, HIDDEN, TALK, Page, Refused, State, Turn
 
@@ -28,10 +29,10 @@ class Model(MessageModel):
 
     # Ways back
 
-    def touched(self, seq: int) -> set[tuple[str, object]]:
-        """Return what an entry changed: pages, segments, batches, checkpoints."""
+    def touched(self, seq: int) -> list[tuple[str, object]]:
+        """Return what an entry changed: pages, segments, batches, checkpoints. The order is the same in each run."""
         before, after = _records(self.states[seq - 1]), _records(self.states[seq])
-        return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        return [key for key in before | after if before.get(key) != after.get(key)]
 
     def is_plain(self, seq: int) -> bool:
         """Return whether undo must accept an entry: the last one, which changed pages, none of them pinned."""
@@ -114,20 +115,21 @@ class Model(MessageModel):
             return False
 
     def rollback(self, to: "str | int") -> None:
-        """Restore the whole state. Pinned pages and the folders above keep their place, and get their old text."""
+        """Restore the whole state. Pinned pages and the folders above stay shown in place, and get their old text."""
         then = self.states[self.moment(to)]
         present = self.state.pages
         held = {each.index for page in present.values() if page.pinned for each in (page, *self.above(page))}
         segments = {present[index].segment for index in held}
-        for name in {*self.state.segments, *then.segments} - (segments - then.segments.keys()):
-            self._revert_segment(name, then)
+        for name in {**self.state.segments, **then.segments}:
+            if name in then.segments or name not in segments:
+                self._revert_segment(name, then)
         kept = [i for i, page in present.items() if i in held or (self.is_root(page) and i in then.pages)]
         indices = [index for index in {**present, **then.pages} if index not in kept]
         self._revert(indices, then)
         for index in [index for index in kept if index in then.pages]:
             old, now = then.pages[index], self.state.pages[index]
-            shown = now if now.pinned else old
-            fresh = replace(old, pinned=now.pinned, parent=now.parent)
+            shown = now if index in held else old
+            fresh = replace(old, pinned=now.pinned, parent=now.parent, mark=shown.mark, standin=shown.standin)
             self.state.pages[index] = replace(fresh, lifecycle=shown.lifecycle, visibility=shown.visibility)
         self.state.batches = then.batches
 
@@ -200,6 +202,13 @@ class Model(MessageModel):
         fork.states = {fork.seq: fork.state.copy()}
         return fork
 
+    def is_renumbered(self, document: State) -> bool:
+        """Return whether a cleanup since has given a message of a document another index, or destroyed it."""
+        then, gone = document.destroyed, self.state.destroyed
+        numbers = [number for page in document.pages.values() for number in page.numbers]
+        shifts = [sum(old < number for old in gone) - sum(old < number for old in then) for number in numbers]
+        return any(shifts) or not gone.isdisjoint(numbers)
+
     def load(self, document: State) -> None:
         """Replace everything with a document. It has no ids; the messages keep their numbers."""
         self.state = replace(document.copy(), checkpoints=self.state.checkpoints, destroyed=self.state.destroyed)
@@ -236,6 +245,9 @@ class Model(MessageModel):
             keeping = [index for index in self.loose.get(folder, mine) if index in mine]
             if folded and folder == TALK:
                 keeping = [index for index in keeping if self.state.pages[index].lifecycle != COLD]
+                if self.displaced and excluded("return_after_fold"):
+                    back = [index for index in keeping if self.displaced.pop(index, False)]
+                    keeping = [index for index in keeping if index not in back]
             assert [index for index in order if index in keeping] == keeping, f"{folder}: {order}, expected {keeping}"
             self.state.orders[folder] = list(order)
         self.loose.clear()

@@ -104,14 +104,13 @@ class PageRules(SideBySide):
         page = text_page(
             f"{segment}-{number}", folder, draw(names), draw(texts), life, draw(st.sampled_from(Visibility))
         )
-        known = any(page.index in state.pages for state in self.model.states.values())
         kind = ContentsPage if folder else DetailPage
         given = kind(
             index=page.index, parent=parent, name=page.name, lifecycle=life, visibility=page.visibility, pinned=pinned
         )
         self.step(
             "add_page",
-            lambda: self.model.add_page(page, parent, pinned=pinned, known=known),
+            lambda: self.model.add_page(page, parent, pinned=pinned),
             lambda c: c.pages.add_page(given, None if folder else page.detail),
             *(page, parent, pinned),
         )
@@ -127,7 +126,7 @@ class PageRules(SideBySide):
         def wanted() -> str:
             index = self.model.next(self.model.segment(segment).id)
             page = text_page(index, False, "Plan", "text", ACTIVE, Visibility.EXPANDED)
-            return self.model.add_page(page, f"{segment}-0", pinned=None, known=False)
+            return self.model.add_page(page, f"{segment}-0", pinned=None)
 
         root = self.model.state.pages.get(f"{segment}-0")
         if root is None or self.model.effective(root) == ACTIVE:

@@ -111,11 +111,11 @@ class PageModel(Kept):
             self.put(self.state.pages[child.index], page.index)
         return page.index
 
-    def add_page(self, page: Page, parent: str, *, pinned: bool | None, known: bool) -> str:
+    def add_page(self, page: Page, parent: str, *, pinned: bool | None) -> str:
         """Add a page with its own index, which was never used."""
         above = self._folder(parent)
         number = int(page.index.rpartition("-")[2])
-        if page.segment != above.segment or known or page.index in self.state.pages or page.lifecycle == COLD:
+        if page.segment != above.segment or page.index in self.used or page.lifecycle == COLD:
             raise Refused("not a new index of this segment")
         self.counters[page.segment] = max(self.counters[page.segment], number + 1)
         return self._create(replace(page, name=self._name(page.name)), above, pinned)

@@ -29,7 +29,7 @@ from tests.machine.messages import Change
 from tests.machine.model import Model
 from tests.machine.observed import Tree, check_tree, expected_messages, messages_of, read_tree
 from tests.machine.pad import Pad
-from tests.machine.state import HOT, Refused, State
+from tests.machine.state import COLD, HOT, TALK, Refused, State
 from tests.servers.postgres import postgres_url
 from tests.servers.s3 import fresh_prefix, open_s3
 from tests.stores import make
@@ -195,6 +195,10 @@ class SideBySide(RuleBasedStateMachine):
             model.note_entry()  # of what the model does not have: layout and chapters
         assert {context.seq for context in self.contexts} == {model.seq}, f"not {model.seq} entries"
         model.settle(self.tree.orders, folded=self.has_folded())
+        moved = before and [i for i, folder in self.tree.parents.items() if before.parents.get(i, folder) != folder]
+        if moved and any(index.rpartition("-")[0] == "usr" for index in moved):
+            cold = [page.index for page in model.state.pages.values() if page.lifecycle == COLD]
+            model.displaced |= dict.fromkeys(cold, True)
         model.counters["usr"] = max(model.counters["usr"], self.tree.next_number)
         model.chapters = self.tree.parents
         for context in self.contexts:
@@ -240,8 +244,13 @@ class SideBySide(RuleBasedStateMachine):
 
     def must_not_fold(self) -> bool:
         """Return whether a fold now would meet a known failure."""
-        archived = any(page.lifecycle == HOT for page in self.model.attached("usr"))
-        return archived and excluded("fold_after_archive")
+        pages = self.model.attached("usr")
+        if any(page.lifecycle == HOT for page in pages):
+            return excluded("fold_after_archive")
+        last = max((place for place, page in enumerate(pages) if page.role == "user"), default=len(pages))
+        folded = any(self.model.chapters.get(page.index) != TALK for page in pages[last : last + 1])
+        summarised = any(page.role == "summary" for page in pages[last:])
+        return folded and summarised and excluded("summary_in_last_turn")
 
 
 def check_floor(context: Context) -> None:

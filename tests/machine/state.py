@@ -123,6 +123,8 @@ class Kept:
         """The page with which each message arrived."""
         self.arrived: list[int] = []
         self.ids: dict[int, str] = {}
+        self.used: dict[str, bool] = {}
+        """The indices of all pages that ever existed here, or in the context of which this is a fork."""
         self.callers: dict[str, tuple[str, ...]] = {}
         self.counters: dict[str, int] = {}
         self.turn: Turn | None = None
@@ -140,6 +142,8 @@ class Kept:
         """The pages that a fold hid, not the developer."""
         self.loose: dict[str, list[str]] = {}
         """Folders into which an operation put pages back, each with the pages whose order it must keep."""
+        self.displaced: dict[str, bool] = {}
+        """The pages of the conversation that were cold when a fold was made or taken back."""
         self._ticks = 0
 
     # All or nothing
@@ -157,6 +161,7 @@ class Kept:
         """Add an entry with the current state."""
         self.seq += 1
         self.states[self.seq] = self.state.copy()
+        self.used |= dict.fromkeys(self.state.pages, True)
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
