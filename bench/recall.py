@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from bench.figures import Figure
 from bench.measure import in_processes
+from bench.traces import DATA
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
 from quire.context import Context
 from quire.model.messages import PER_MESSAGE
@@ -31,18 +31,13 @@ from quire.search.query import agent_scope, all_segments
 from quire.search.recall import RankedMemories, find_memories
 from quire.search.vectors import Embedder, embed
 
-DIALOGUES = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "locomo.jsonl.gz"
+DIALOGUES = DATA / "locomo.jsonl.gz"
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
 PROMPT = "You are a helpful companion who remembers what was said."
 HEADER = "Recalled:\n"
 WORDS, VECTORS = "quire", "quire + wordllama"
 SELECTIVE = ", recall=True"
-MISSING = {
-    (WORDS, 1_000): 21.0,
-    (WORDS, 4_000): 10.0,
-    (VECTORS, 1_000): 19.0,
-    (VECTORS, 4_000): 7.0,
-}
+MISSING = {(WORDS, 1_000): 21.0, (WORDS, 4_000): 10.0, (VECTORS, 1_000): 19.0, (VECTORS, 4_000): 7.0}
 """The limit of questions, of a hundred, with incomplete evidence in the view."""
 MISSING_IN_CATEGORY = {
     (WORDS, 4_000, 1): 38.0,

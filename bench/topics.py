@@ -45,8 +45,6 @@ from bench.peers import run as peers
 from bench.peers.results import Measured
 
 Topic = Callable[[Path, int], list[Figure]]
-
-
 TOPICS: dict[str, Topic] = {
     "book": book.run,
     "view": view.run,
@@ -68,7 +66,9 @@ ALL = [*TOPICS, lives.TOPIC, page.SIDE_BY_SIDE]
 
 def main() -> int:
     options = argparse.ArgumentParser(prog="bench", description="Measure quire against the raw floor and its peers.")
-    options.add_argument("topics", nargs="*", help="topics to measure; default: all")
+    options.add_argument(
+        "topics", nargs="*", help="topics; default: all. `compare` compares two versions: see bench compare -h"
+    )
     options.add_argument("--quick", action="store_true", help="smaller sizes; store no results")
     options.add_argument("--size", type=int, default=0, help="pages or messages of the large context; store no results")
     options.add_argument("--peers", default="", help="only peers with these words in their names: adk,langchain")

@@ -11,7 +11,7 @@ import pytest
 
 from bench.compare import timing
 from bench.compare.figures import Row, plain
-from bench.compare.sides import WORKING_TREE, MeasureError, Worker
+from bench.compare.sides import MeasureError, Worker
 from bench.compare.talks import DIALOGUES
 from bench.compare.timing import Sides, Timed
 from bench.traces import Values
@@ -127,16 +127,15 @@ def _once(run: Run, group: str, program: str, options: Values, label: str) -> li
     """Return rows without a clock: both sides work at the same time. The same commit is measured once."""
 
     def rows() -> list[Row]:
-        is_same = run.sides[0].commit == run.sides[1].commit and WORKING_TREE not in (side.name for side in run.sides)
         with ExitStack() as stack:
-            workers = [stack.enter_context(Worker(side)) for side in run.sides[: 1 if is_same else 2]]
+            workers = [stack.enter_context(Worker(side)) for side in {side.commit: side for side in run.sides}.values()]
             for worker in workers:
                 worker.send(once=program, options=options)
             answers = [worker.answer() for worker in workers]
         old, new = answers[0], answers[-1]
         return [plain(group, label + name, _UNITS.get(name, ""), value, new[name]) for name, value in old.items()]
 
-    return _or_not(run, f"{group}: {program}, {label}", rows)
+    return _or_not(run, f"{group}: {label}{program}", rows)
 
 
 def _or_not(run: Run, name: str, rows: Callable[[], list[Row]]) -> list[Row]:

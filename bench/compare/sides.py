@@ -41,8 +41,9 @@ def install(reference: str, folder: Path) -> Side:
     else:
         _git("archive", f"--output={folder}.tar", reference, *_FILES)
         shutil.unpack_archive(f"{folder}.tar", folder, filter="data")
+    changed = " and uncommitted changes" if reference == WORKING_TREE and _git("status", "--porcelain", *_FILES) else ""
     commit = _git("rev-parse", "HEAD" if reference == WORKING_TREE else f"{reference}^{{commit}}").strip()
-    return Side(reference, commit, folder, _interpreter(folder))
+    return Side(reference, commit + changed, folder, _interpreter(folder))
 
 
 def _git(*arguments: str) -> str:
