@@ -249,7 +249,13 @@ class Model(MessageModel):
                     back = [index for index in keeping if self.displaced.pop(index, False)]
                     keeping = [index for index in keeping if index not in back]
             assert [index for index in order if index in keeping] == keeping, f"{folder}: {order}, expected {keeping}"
-            self.state.orders[folder] = list(order)
+            placed = list(order)
+            if folded and folder == TALK:
+                placed = [index for index in order if self.state.pages[index].lifecycle != COLD]
+                for before, index in zip([None, *mine], mine, strict=False):
+                    if self.state.pages[index].lifecycle == COLD:
+                        placed.insert(0 if before is None else placed.index(before) + 1, index)
+            self.state.orders[folder] = placed
         self.loose.clear()
         self.states[self.seq] = self.state.copy()
 

@@ -182,10 +182,12 @@ class PageModel(Kept):
 
     def expand(self, index: str) -> None:
         self.open(self._attached(index))
+        self.opened[index] = True
 
     def restore(self, index: str) -> None:
         page = self._attached(index)
         self.change(page, lifecycle=ACTIVE)
+        self.opened[index] = True
         for folder in self.above(page):
             self.change(folder, lifecycle=ACTIVE, visibility=EXPANDED)
 
@@ -212,6 +214,7 @@ class PageModel(Kept):
         top = next((each for each in [page, *self.above(page)] if each.lifecycle == COLD), None)
         if top is None:
             return
+        self.opened[top.index] = True
         home = self.home_of(top)
         if home == top.parent:  # it kept its place in the list
             self.change(top, lifecycle=ACTIVE)

@@ -235,6 +235,7 @@ class SideBySide(RuleBasedStateMachine):
         assert self.tree is not None
         if view.fold is not None:
             check_fold(before, self.tree, self.model)
+            self.model.opened.clear()
         elif self.seen is not None and not self.edited:
             check_prefix(self.seen, view)
         if self.depth == 0:

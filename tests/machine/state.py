@@ -142,6 +142,8 @@ class Kept:
         """The pages that a fold hid, not the developer."""
         self.loose: dict[str, list[str]] = {}
         """Folders into which an operation put pages back, each with the pages whose order it must keep."""
+        self.opened: dict[str, bool] = {}
+        """The pages that the user opened since the last fold: the next one leaves them open."""
         self.displaced: dict[str, bool] = {}
         """The pages of the conversation that were cold when a fold was made or taken back."""
         self._ticks = 0
