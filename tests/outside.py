@@ -32,13 +32,14 @@ OF_PYTHON = {"_exit", "_fields", "_getframe", "_replace"}
 @cache
 def looks_inside(path: Path) -> bool:
     """Return whether the file, one of its helpers or its `conftest.py` looks inside quire."""
-    return any(find_private_uses(each) for each in _with_helpers(path))
+    return bool(find_private_uses(path))
 
 
 @cache
 def find_private_uses(path: Path) -> tuple[str, ...]:
-    """Return what the file itself uses of the inside of quire, as lines of text."""
-    return tuple(f"line {line}: {use}" for line, use in _uses(_parsed(path)))
+    """Return what the file, its helpers and its `conftest.py` use of the inside of quire, as `file:line: use`."""
+    files = sorted(_with_helpers(path))
+    return tuple(f"{file.relative_to(ROOT)}:{line}: {use}" for file in files for line, use in _uses(_parsed(file)))
 
 
 @cache

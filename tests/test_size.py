@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import quire
-from tests.outside import looks_inside
+from tests.outside import find_private_uses, looks_inside
 
 SOURCE = Path(quire.__file__).parent
 TESTS = Path(__file__).parent
@@ -109,23 +109,30 @@ def count_words(text: str) -> int:
     return comments + sum((each.end_lineno or 0) - each.lineno + 1 for each in texts)
 
 
+def check_size(part: str, lines: int, most: int, unit: str = "lines") -> None:
+    assert lines <= most, f"{part}: {lines:,} {unit}, at most {most:,}"
+
+
 def test_no_package_grows() -> None:
-    sizes = Counter(dict.fromkeys(PACKAGES, 0))
+    sizes: Counter[str] = Counter()
     for name, text in sources().items():
         sizes[name.partition("/")[0] if "/" in name else ""] += text.count("\n")
-    assert {name: size for name, size in sizes.items() if size > PACKAGES[name]} == {}
-    assert sum(text.count("\n") for text in complete()) <= PYTHON
-    assert len(complete()) <= FILES
+    assert sizes.keys() <= PACKAGES.keys(), "a new package needs a row in PACKAGES, and others fall by as much"
+    grown = [(name, size, PACKAGES[name]) for name, size in sizes.items() if size > PACKAGES[name]]
+    assert not grown, "\n".join(f"{name or 'files'}: {size:,} lines, at most {most:,}" for name, size, most in grown)
+    check_size("Python without next", sum(text.count("\n") for text in complete()), PYTHON)
+    check_size("Python without next", len(complete()), FILES, "files")
 
 
 def test_the_tests_and_the_measuring_do_not_grow() -> None:
-    assert lines_below("tests") <= TEST_LINES
-    assert lines_below("bench", "proof") <= MEASURING
+    check_size("tests", lines_below("tests"), TEST_LINES)
+    check_size("bench and proof", lines_below("bench", "proof"), MEASURING)
 
 
 def test_no_more_tests_look_inside() -> None:
-    inside = [path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py") if looks_inside(path)]
-    assert len(inside) <= LOOK_INSIDE, inside
+    inside = [path for path in TESTS.rglob("test_*.py") if looks_inside(path)]
+    uses = {use for path in inside for use in find_private_uses(path)}
+    assert len(inside) <= LOOK_INSIDE, "\n".join([f"{len(inside)} files look inside:", *sorted(uses)])
 
 
 def test_functions_and_files_are_short() -> None:
