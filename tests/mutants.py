@@ -32,8 +32,7 @@ NEEDS_SERVER = {"postgres", "s3"}
 VERDICTS = {0: "SURVIVES", **dict.fromkeys((1, 2, 3, 124), "noticed")}
 """What a code of pytest tells. 1 to 3: a test, an import or pytest fails. 124: it is stuck. 4 and 5: no test ran."""
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", "not servers and not clients")
-PAIRS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, And Or, Add Sub, Mult FloorDiv"
-OPPOSITES = re.findall(r"\w+", PAIRS)
+OPPOSITES = re.findall(r"\w+", "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, And Or, Add Sub, Mult FloorDiv")
 SWAPS = {getattr(ast, name): getattr(ast, OPPOSITES[number ^ 1]) for number, name in enumerate(OPPOSITES)}
 TYPES = {"annotation", "returns", "decorator_list", "bases"}
 WORDS = (ast.Raise, ast.JoinedStr, ast.Subscript, ast.Assert)
@@ -135,11 +134,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--number", type=int, default=120)
     parser.add_argument("--seed", default=subprocess.getoutput("git rev-parse HEAD"))
-    parser.add_argument("--lines", type=Path, help="a folder that keeps the record of lines for the next run")
+    parser.add_argument("--lines", type=Path, help="a folder for the record; delete it after a change")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(2) as pool:
-        folder = options.lines or Path(temporary)
+        (folder := options.lines or Path(temporary)).mkdir(parents=True, exist_ok=True)
         if not (folder / "lines").exists():
+            print("Recording the lines of each test: 5 minutes. 120 mutants take 20.", flush=True)  # noqa: T201
             record_lines(folder)
         lines, mutants = read_lines(folder), list(choose(options.number, options.seed))
         verdicts = list(pool.map(judge, mutants, [lines.get(mutant[:2], []) for mutant in mutants]))
