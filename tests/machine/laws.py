@@ -28,7 +28,7 @@ def check_fold(before: Tree, after: Tree, model: Model) -> None:
     leaves = {page.index for page in pages if page.index in taken} | (after.hidden - before.hidden)
     assert not leaves & kept, "a fold took what must stay whole"
     newest = max((place for place, page in enumerate(pages) if page.index in leaves), default=0)
-    kept |= model.opened.keys()
+    kept |= model.opened.keys() | {page.index for page in _unread(pages)}
     older = [page for page in pages[:newest] if page.index not in leaves | kept and _is_worth_a_line(page, model)]
     assert not older, f"a fold left {[page.index for page in older]}, and took what is newer"
 
@@ -39,6 +39,12 @@ def _always_whole(model: Model) -> list[Page]:
     users = [page for page in pages if page.role == "user"]
     waiting = model.open_exchange()
     return [page for page in pages if page.pinned or page == waiting or page in users[-1:]]
+
+
+def _unread(pages: list[Page]) -> list[Page]:
+    """Return the exchange whose results the model has not read: only one user message and system messages follow."""
+    talk = [page for page in pages if page.role in ("user", "assistant")]
+    return [page for page in talk[-2:-1] if talk[-1].role == "user" and len(page.numbers) > 1]
 
 
 def _is_worth_a_line(page: Page, model: Model) -> bool:
