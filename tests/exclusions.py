@@ -10,7 +10,6 @@ EXCLUSIONS = frozenset(
         "summary_in_last_turn",
         "system_after_fold",
         "unmarshal_after_cleanup",
-        "unmarshal_in_batch",
     }
 )
 

@@ -32,7 +32,6 @@ _GUESSED = {
 """JSON as design document 000 prints it: a segment has no type."""
 
 
-@until_step(4, "the description of a segment decides its type")
 def test_a_segment_of_json_speaks_as_system_by_its_id_or_name_only() -> None:
     ctx = quire.open("memory:", key="zz")
     ctx.pages.unmarshal(json.dumps(_GUESSED))

@@ -37,7 +37,6 @@ def _in_batch() -> Context:
     return ctx
 
 
-@until_step(2, "JSON has the batch, but not which marks belong to it", example_of="unmarshal_in_batch")
 def test_the_end_of_a_batch_that_was_loaded_undoes_its_marks() -> None:
     ctx = _reloaded(_in_batch())
     given(_texts(ctx) == ["two"])
@@ -45,7 +44,6 @@ def test_the_end_of_a_batch_that_was_loaded_undoes_its_marks() -> None:
     assert _texts(ctx) == ["one", "two"]
 
 
-@until_step(2, "JSON has the batch, but not which marks belong to it", example_of="unmarshal_in_batch")
 def test_loading_its_own_json_keeps_the_batch_of_a_context() -> None:
     ctx = _in_batch()
     ctx.pages.unmarshal(ctx.pages.marshal())
@@ -61,7 +59,6 @@ def test_a_fork_in_an_open_batch_keeps_what_the_batch_did() -> None:
     assert fork.check() == []
 
 
-@until_step(2, "a batch from message 0 takes the prompt with it")
 def test_the_end_of_a_batch_keeps_the_prompt_that_was_there_before() -> None:
     ctx = quire.open("memory:", key="zz")
     ctx.system("PROMPT")
@@ -71,7 +68,6 @@ def test_the_end_of_a_batch_keeps_the_prompt_that_was_there_before() -> None:
     assert "PROMPT" in [message["content"] for message in ctx.render(preview=True).openai()]
 
 
-@until_step(2, "JSON has no ids of messages")
 def test_a_message_that_comes_again_after_loading_is_known_by_its_id() -> None:
     ctx = quire.open("memory:")
     ctx.user("a", id="m1")
@@ -80,7 +76,6 @@ def test_a_message_that_comes_again_after_loading_is_known_by_its_id() -> None:
     assert _texts(loaded) == ["a"]
 
 
-@until_step(2, "loading numbers the messages again")
 def test_loading_keeps_the_indices_of_messages() -> None:
     ctx = quire.open("memory:")
     for text in ("a", "b", "c"):

@@ -221,8 +221,6 @@ class Machine(TalkRules):
             documents.append((self.contexts[0].pages.marshal(), self.model.state.copy()))
             return
         text, state = draw(st.sampled_from(documents))
-        if (self.model.state.batches or state.batches) and excluded("unmarshal_in_batch"):
-            return
         if not (self.model.is_renumbered(state) and excluded("unmarshal_after_cleanup")):
             self.step("unmarshal", lambda: self.model.load(state), lambda c: c.pages.unmarshal(text))
 

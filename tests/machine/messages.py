@@ -297,7 +297,9 @@ class MessageModel(PageModel):
         before = self._unmarked()
         for page in [page for page in self.state.pages.values() if page.numbers]:
             old = then.pages.get(page.index)
-            if page.numbers[0] < boundary and old is None:
+            if old is not None and self.in_system(page):
+                self.change(page, numbers=old.numbers, name=old.name)  # a prompt that was there before stays
+            elif page.numbers[0] < boundary and old is None:
                 self._may_leave(page, pinned_too=pinned_too)  # it was removed then and came back meanwhile
                 self.drop(page)
             elif page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.core.exchanges import exchange_fields, exchange_header, exchange_name
+from quire.core.exchanges import FORMS, exchange_fields, exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
-from quire.core.records import GAPS, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
+from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_milliseconds
 from quire.model.messages import Message, ToolCall, count_message_tokens
-from quire.model.pages import Form, Mark, SegmentType
+from quire.model.pages import Form, Lifecycle, Mark, SegmentType
 from quire.model.text import MAX_NAME, collapse_whitespace, is_spelled, spell_id, spell_name
 from quire.providers import format_messages, parse
 from quire.providers.legal_form import find_original_name, rename_calls
@@ -209,9 +209,19 @@ def _add(
     rank = plan.append_rank(folder) if before is None else plan.rank_before(folder, before)
     key = plan.next_key(segment_number(folder))
     number = plan.add_message(key, message)
-    tokens, author = count_message_tokens(message, plan.count), plan.author()
-    header = exchange_header(
-        message, number, tokens, author, plan.moment, plan.seq, name=name, pinned=pinned, mark=mark
+    header = Header(
+        folder=False,
+        name=name or exchange_name(message),
+        description="",
+        **plan.origin(),
+        tokens=count_message_tokens(message, plan.count),
+        messages=1,
+        lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
+        pinned=pinned,
+        numbers=(number,),
+        pending=tuple(call.id for call in message.tool_calls),
+        form=FORMS[message.role],
+        mark=mark,
     )
     plan.create(key, folder, rank, header)
     for call in message.tool_calls:

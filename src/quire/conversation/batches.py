@@ -21,7 +21,7 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex
 from quire.storage.base import Remainder
 from quire.system.compressed_summaries import SUMMARY_FIELDS, compressed_pages, remake_summary
-from quire.system.journal import page_before
+from quire.system.journal import page_before, pages_before
 from quire.system.rules import check_unpinned
 
 
@@ -132,8 +132,8 @@ def batch_end(plan: Plan, target: int) -> Modification:
 
 def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Modification:
     """Take back a batch and all later ones; `around` are the batches that stay open."""
-    before = _pages_before(plan, batch.seq)
-    left = _take_out_messages(plan, batch.boundary, before, pinned_too=pinned_too)
+    before = pages_before(plan.state, batch)
+    left = _take_out_messages(plan, batch, before, pinned_too=pinned_too)
     restored = _restore_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
     _reopen_exchanges(plan, before)
     _restore_summaries(plan, before, pinned_too=pinned_too)
@@ -173,23 +173,21 @@ def _exchange_start(plan: Plan, number: int) -> int:
     return start if start == page.header.numbers[0] else number
 
 
-def _pages_before(plan: Plan, seq: int) -> Before:
-    """Return every page changed after an entry, as it was then."""
-    found: Before = {}
-    for _, entry in read_entries(plan.state, seq + 1):
-        for touched in entry.touched:
-            if touched.family == PAGE_CODE and touched.key not in found:
-                found[touched.key] = page_before(touched)
-    return found
+def _take_out_messages(plan: Plan, batch: Batch, before: Before, *, pinned_too: bool) -> set[int]:
+    """Take the messages from the boundary on out of the conversation; return their numbers.
 
-
-def _take_out_messages(plan: Plan, boundary: int, before: Before, *, pinned_too: bool) -> set[int]:
-    """Take the messages from the boundary on out of the conversation; return their numbers."""
-    numbering = plan.numbering()
+    A prompt that was there when the batch was opened stays.
+    """
+    numbering, boundary = plan.numbering(), batch.boundary
     left: set[int] = set()
     for number in range(boundary, plan.next_message):
         page = plan.page_of(number) if numbering.index(number) is not None else None
         if page is None or number not in page.header.numbers:
+            continue
+        was = before.get(page.key, page)
+        if plan.in_system(page) and isinstance(was, PageRecord):
+            left.update(set(page.header.numbers) - set(was.header.numbers))
+            plan.change(page, **exchange_fields(plan, was.header.numbers), name=was.header.name)
             continue
         if page.header.mark is Mark.COMPRESSED and page.header.numbers[0] >= boundary:
             before.setdefault(page.key, page)

@@ -4,7 +4,7 @@ Derived are the number of children of each folder (tally), the pins, and the def
 changed and that the view shows unchanged until the next fold.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from zlib import crc32
 
 from msgspec.structs import replace
@@ -136,7 +136,7 @@ class Changes:
         """Return the number of records after these changes."""
         old, notes = self._state.head.counts, self._plan.notes
         is_larger = self._new_pages or len(self._plan.counters) > len(old.pages)
-        counts = add_pages(old, self._new_pages, len(self._plan.counters)) if is_larger else old
+        counts = self._with_new_pages(old) if is_larger else old
         if not notes and not self.pins:  # the usual case
             return counts
         known = {key for key in notes if key < CHECKPOINTS} - set(old.notes)
@@ -147,6 +147,12 @@ class Changes:
             notes=tuple(sorted({*old.notes, *known})) if known else old.notes,
             checkpoints=old.checkpoints + len(checkpoints),
         )
+
+    def _with_new_pages(self, counts: Counts) -> Counts:
+        pages = [*counts.pages, *[0] * (len(self._plan.counters) - len(counts.pages))]
+        for key in self._new_pages:
+            pages[segment_number(key)] += 1
+        return replace(counts, pages=tuple(pages))
 
     def _defer(self) -> None:
         """Store new deferred changes and delete those that this plan applies."""
@@ -237,7 +243,8 @@ class Changes:
         if isinstance(page, Gone):
             self.writes.append(Put(PAGE, key, encode_record(key, page, self._mark)))
             return
-        self.writes.append(put_page(page, self._mark))
+        value, group, rank = self._encode(key, page)
+        self.writes.append(Put(PAGE, key, value, group, rank, is_new=True))
         self._tally(page, +1)
         if page.header.folder and key in self._plan.new_keys:
             self.folders[key] = EMPTY_FOLDER
@@ -279,20 +286,6 @@ class Changes:
         if was is not now:
             self.pins[key] = now
             self.writes.append(Put(PIN, key, b"") if now else Delete(PIN, key))
-
-
-def put_page(page: PageRecord, mark: bytes) -> Put:
-    """Return the write of a new page."""
-    key, group, rank = page.key, page.group, page.rank
-    return Put(PAGE, key, encode_page(key, page.header, group, rank, mark), group, rank, is_new=True)
-
-
-def add_pages(counts: Counts, keys: Iterable[int], segments: int) -> Counts:
-    """Return the counts after pages with these keys are added. `segments` is the number of segments."""
-    pages = [*counts.pages, *[0] * (segments - len(counts.pages))]
-    for key in keys:
-        pages[segment_number(key)] += 1
-    return Counts(counts.first_entry, tuple(pages), counts.pins, counts.notes, counts.checkpoints)
 
 
 def find_deferred_changes(plan: Plan, known: Mapping[int, DeferredChange]) -> dict[int, DeferredChange | None]:

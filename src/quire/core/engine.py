@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
-from quire.core.loading import FurtherChanges
 from quire.core.plan import Plan
 from quire.core.records import (
     BATCHES,
@@ -25,7 +24,6 @@ from quire.core.records import (
     DEFAULT_BUDGET,
     ORIGINS,
     EntryRecord,
-    HeadRecord,
     NoteRecord,
     Origin,
     decode_entry,
@@ -274,30 +272,13 @@ class Engine:
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        further = FurtherChanges(
-            plan.segments,
-            changes.pins,
-            plan.notes,
-            changes.deferred,
-            changes.layouts,
-            plan.destroyed_messages,
-            changes.moved,
-        )
-        self.store(entry, head, changes.writes, mark, plan.pages, changes.folders, changes.messages, further)
-
-    def store(self, entry: EntryRecord, head: HeadRecord, writes: list[Write], mark: bytes, *applied: Any) -> None:
-        """Commit an entry with its writes and the head, then apply it to the state.
-
-        `applied` are the further arguments of `State.apply`.
-        """
-        state = self.state
-        seq = state.version + 1
-        writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
+        seq = plan.seq
+        changes.writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
         head_value = encode_record(0, head)
-        commit = Commit(state.version, seq, head_value, writes, state.head_value)
+        commit = Commit(state.version, seq, head_value, changes.writes, state.head_value)
         self._write_and_verify(state.storage, state.context, seq, entry, state.storage.commit, commit)
         self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
-        state.apply(seq, head, head_value, *applied)
+        state.apply(plan, changes, head, head_value)
         self._stale = False
         if not self.transactions:
             self._new_budget = 0

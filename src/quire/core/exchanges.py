@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from quire.core.plan import Plan
-from quire.core.records import Gone, Header, PageRecord, page_key, segment_number
+from quire.core.records import Gone, PageRecord, page_key, segment_number
 from quire.model.messages import Message, Role, count_message_tokens
 from quire.model.pages import Form, Lifecycle, Mark, Visibility
 from quire.model.text import clip_at_word, collapse_whitespace
@@ -38,44 +38,6 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
         "pending": tuple(pending),
         "tokens": sum(count_message_tokens(message, plan.count) for message in messages),
     }
-
-
-def exchange_header(
-    message: Message,
-    number: int,
-    tokens: int,
-    author: int,
-    moment: int,
-    seq: int,
-    *,
-    name: str | None = None,
-    pinned: bool = False,
-    mark: Mark = Mark.NONE,
-) -> Header:
-    """Return the header of a new exchange with one message."""
-    calls = message.tool_calls
-    return Header(  # positional: by name it takes several times as long
-        False,
-        name or exchange_name(message),
-        "",
-        author,
-        moment,
-        0,
-        seq,
-        seq,
-        0,
-        tokens,
-        0,
-        1,
-        Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
-        Visibility.EXPANDED,
-        pinned,
-        b"",
-        (number,),
-        tuple([call.id for call in calls]) if calls else (),
-        FORMS[message.role],
-        mark,
-    )
 
 
 def exchange_name(message: Message) -> str:

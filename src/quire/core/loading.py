@@ -1,21 +1,12 @@
-"""The values that a state takes over: a loaded context, and the changes of a commit.
+"""Loading: read the head and the segments of a context, and prove that they are whole."""
 
-Loading reads the head and the segments of a context, and proves that they are whole.
-"""
+from collections.abc import Callable
+from typing import NamedTuple
 
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
-
-from msgspec import Struct
-
-from quire.core.derived_records import LayoutRecord
 from quire.core.missing import deleted_context
 from quire.core.records import (
     FORMAT,
-    DeferredChange,
     HeadRecord,
-    NoteRecord,
     SegmentRecord,
     decode_head,
     decode_segment,
@@ -23,8 +14,6 @@ from quire.core.records import (
 )
 from quire.errors import Corrupt, Hint, InvalidOperation, short_repr
 from quire.storage.base import SEGMENT, Head, Prefetch, Storage, StorageReader
-
-_NONE: Mapping[int, Any] = MappingProxyType({})
 
 
 class LoadedContext(NamedTuple):
@@ -34,21 +23,6 @@ class LoadedContext(NamedTuple):
     head: HeadRecord
     segments: dict[int, SegmentRecord]
     near: StorageReader
-
-
-class FurtherChanges(Struct, frozen=True, gc=False):
-    """The parts of a commit that most commits do not have. `moved` is True if a stored page is in a new place."""
-
-    segments: Mapping[int, SegmentRecord] = _NONE
-    pins: Mapping[int, bool] = _NONE
-    notes: Mapping[int, NoteRecord] = _NONE
-    deferred: Mapping[int, DeferredChange | None] = _NONE
-    layouts: Mapping[int, LayoutRecord | None] = _NONE
-    destroyed: Collection[int] = ()
-    moved: bool = False
-
-
-NO_FURTHER_CHANGES: Final = FurtherChanges()
 
 
 def load_context(

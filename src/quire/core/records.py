@@ -313,11 +313,25 @@ class MessageRecord(Struct, frozen=True, array_like=True, gc=False):
     ids: tuple[str, ...] = ()
 
 
+class Touched(Struct, frozen=True, array_like=True, gc=False):
+    """One record that an entry changed, with its previous value (None: it did not exist) and place."""
+
+    family: int
+    key: int
+    before: bytes | None = None
+    group: int | None = None
+    order: bytes = b""
+
+
 class Batch(Struct, frozen=True, array_like=True, gc=False):
-    """An open batch: the number of its first message, and the entry that opened it."""
+    """An open batch: the number of its first message, and the entry that opened it.
+
+    A batch that came with a document also has the pages that it changed before, as they were when it was opened.
+    """
 
     boundary: int
     seq: int
+    before: tuple[Touched, ...] = ()
 
 
 class Billing(Struct, frozen=True, array_like=True, gc=False):
@@ -389,16 +403,6 @@ class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     order: bytes = b""
     opened: bytes = b""
     listed: tuple[int, ...] = ()
-
-
-class Touched(Struct, frozen=True, array_like=True, gc=False):
-    """One record that an entry changed, with its previous value (None: it did not exist) and place."""
-
-    family: int
-    key: int
-    before: bytes | None = None
-    group: int | None = None
-    order: bytes = b""
 
 
 class EntryRecord(Struct, frozen=True, array_like=True, gc=False):

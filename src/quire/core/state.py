@@ -6,11 +6,11 @@ The least recently used pages and bodies are evicted. Pinned pages stay.
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from sys import getsizeof
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from quire.core import missing
 from quire.core.derived_records import LayoutRecord, decode_layout
-from quire.core.loading import NO_FURTHER_CHANGES, FurtherChanges, load_context
+from quire.core.loading import load_context
 from quire.core.reader import LONGEST_ROW, Folder, FolderRows, Numbering, PageCache, Reader, Slot, numbers_used_up
 from quire.core.records import (
     AGENTS,
@@ -61,6 +61,10 @@ from quire.storage.base import (
     Storage,
     StorageReader,
 )
+
+if TYPE_CHECKING:
+    from quire.core.commit import Changes
+    from quire.core.plan import Plan
 
 T = TypeVar("T")
 _UNKNOWN = -1
@@ -440,20 +444,11 @@ class State(Reader):
         """Return the pages in memory, least recently used first."""
         return [*self._pages.pinned.items(), *self._pages.recent.items()]
 
-    def apply(
-        self,
-        version: int,
-        head: HeadRecord,
-        head_value: bytes,
-        pages: Mapping[int, PageRecord | Gone],
-        folders: Mapping[int, Folder],
-        messages: Mapping[int, tuple[MessageRecord, int]],
-        further: FurtherChanges = NO_FURTHER_CHANGES,
-    ) -> None:
-        """Apply a commit. `messages` come with their sizes: the next view is likely to read them."""
+    def apply(self, plan: "Plan", changes: "Changes", head: HeadRecord, head_value: bytes) -> None:
+        """Apply a commit. Its messages are kept: the next view is likely to read them."""
         self.near = self.storage
-        self.version = version
-        self._log.append((version, tuple(pages)))
+        self.version = plan.seq
+        self._log.append((plan.seq, (*plan.pages, *[page_key(number, 0) for number in plan.segments])))
         self.head = head
         self.head_value = head_value
         self._counters = list(head.counters)
@@ -461,28 +456,27 @@ class State(Reader):
             self.mark = mark_of(head)
         if len(self._numbers) < len(head.counters):
             self._numbers = {counter.segment: number for number, counter in enumerate(head.counters)}
-        if further.segments:
-            self._log[-1] = (version, (*pages, *[page_key(number, 0) for number in further.segments]))
-            self._segments.update(further.segments)
+        if plan.segments:
+            self._segments.update(plan.segments)
             self._live = None
             self._conversation = -1
-        if further.notes and self._notes is not None:
-            self._notes.update((key, note) for key, note in further.notes.items() if key < CHECKPOINTS)
-        if further.deferred:
-            self._take_deferred(version, further.deferred)
-        if further.layouts:
-            kept = {**self.layouts(), **further.layouts}
+        if plan.notes and self._notes is not None:
+            self._notes.update((key, note) for key, note in plan.notes.items() if key < CHECKPOINTS)
+        if changes.deferred:
+            self._take_deferred(plan.seq, changes.deferred)
+        if changes.layouts:
+            kept = {**self.layouts(), **changes.layouts}
             self._layouts = {number: layout for number, layout in kept.items() if layout is not None}
-        self._new_messages = messages
-        for number in further.destroyed:
+        self._new_messages = changes.messages
+        for number in plan.destroyed_messages:
             self._bodies.drop(~number)
-        self._take_pages(version, pages, folders)
-        if further.pins or further.moved:
+        self._take_pages(plan.seq, plan.pages, changes.folders)
+        if changes.pins or changes.moved:
             self._above_pins = None
-            self._waiting = _UNKNOWN if further.moved else self._waiting
+            self._waiting = _UNKNOWN if changes.moved else self._waiting
             if self._pins is not None:
-                pinned = {key for key, is_pinned in further.pins.items() if is_pinned}
-                self._pins = (self._pins - further.pins.keys()) | pinned
+                pinned = {key for key, is_pinned in changes.pins.items() if is_pinned}
+                self._pins = (self._pins - changes.pins.keys()) | pinned
 
     def _take_pages(self, version: int, pages: Mapping[int, PageRecord | Gone], folders: Mapping[int, Folder]) -> None:
         for key, folder in folders.items():

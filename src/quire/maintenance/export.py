@@ -31,6 +31,7 @@ from quire.errors import (
     InvalidOperation,
     NewerFormat,
     NoSuchContext,
+    OlderFormat,
     QuireError,
     StorageFailure,
     short_repr,
@@ -351,7 +352,7 @@ class ExportFile:
         try:
             decode_head(opening.head)
             self.name = check_context_name(opening.name)
-        except NewerFormat:
+        except (NewerFormat, OlderFormat):
             raise
         except QuireError as error:
             self._damage_error(offset, str(error).rstrip("."))

@@ -13,6 +13,7 @@ from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
+    Batch,
     EntryRecord,
     Gone,
     PageRecord,
@@ -134,6 +135,16 @@ def page_before(touched: Touched) -> PageRecord | Gone | None:
     if touched.before is None:
         return None
     return decode_page(Record(touched.key, touched.before, touched.group, touched.order))
+
+
+def pages_before(state: State, batch: Batch) -> dict[int, PageRecord | Gone | None]:
+    """Return every page that changed since a batch was opened, as it was then."""
+    found = {touched.key: page_before(touched) for touched in batch.before}
+    for _, entry in read_entries(state, batch.seq + 1):
+        for touched in entry.touched:
+            if touched.family == PAGE_CODE and touched.key not in found:
+                found[touched.key] = page_before(touched)
+    return found
 
 
 _Filter = Callable[[EntryRecord], bool]

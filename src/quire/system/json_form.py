@@ -16,7 +16,19 @@ from msgspec.structs import replace
 from quire.core.exchanges import FORMS, exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader, initial_ranks, slot_of
-from quire.core.records import BATCHES, Batch, Header, PageRecord, SegmentRecord, page_key, segment_number
+from quire.core.records import (
+    BATCHES,
+    PAGE_CODE,
+    Batch,
+    Header,
+    MessageRecord,
+    PageRecord,
+    SegmentRecord,
+    Touched,
+    encode_page,
+    page_key,
+    segment_number,
+)
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
@@ -43,12 +55,17 @@ from quire.model.text import (
     format_json,
 )
 from quire.providers.originals import read_message
+from quire.storage.base import MAX_KEY
 from quire.system.document_defaults import complete_document
+from quire.system.journal import pages_before
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
 from quire.system.tree import to_text
 
 _STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
+_LACKING = "[removed]"
+_MOST_PLACES = 1_000
+"""The most empty places for messages that a document lacks, beside two for each message."""
 
 
 def message_form(reader: Reader, header: Header) -> dict[str, Any]:
@@ -56,10 +73,7 @@ def message_form(reader: Reader, header: Header) -> dict[str, Any]:
     form: dict[str, Any] = {}
     if header.numbers:
         numbering = reader.numbering()
-        form["messages"] = [
-            msgspec.to_builtins(replace(reader.message(number).message, index=numbering.index(number)))
-            for number in header.numbers
-        ]
+        form["messages"] = [_message_form(reader.message(number), numbering.index(number)) for number in header.numbers]
     if header.form in _STORED_FORMS:
         form["form"] = int(header.form)
     if header.mark is not Mark.NONE:
@@ -71,16 +85,31 @@ def message_form(reader: Reader, header: Header) -> dict[str, Any]:
     return form
 
 
+def _message_form(record: MessageRecord, index: int | None) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(replace(record.message, index=index))
+    return {**form, "ids": list(record.ids)} if record.ids else form
+
+
 def read_messages(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the messages by page of a document. Messages that are not stored yet are added."""
+    """Return the numbers of the messages by page of a document. Messages that are not stored yet are added.
+
+    In a new context they keep their indices: a message that the document lacks leaves an empty place.
+    """
     found = sorted(_listed_messages(pages), key=lambda item: item[2].index)
+    indices = [message.index for _, _, message in found]
+    keeps = not plan.next_message and len(set(indices)) == len(indices) and min(indices, default=0) >= 0
+    keeps = keeps and max(indices, default=0) < _MOST_PLACES + 2 * len(indices)
     numbers: dict[str, dict[int, int]] = {}
     taken: set[int] = set()
     for page, place, message in found:
         plain = plan.redact_message(replace(message, index=-1))
         number = _find_message(plan, message.index, keys[page], plain)
         if number is None or number in taken:
+            while keeps and plan.next_message < message.index:
+                plan.add_message(MAX_KEY, Message(role="system", content=_LACKING))
             number = plan.add_message(keys[page], plain)
+            for message_id in _ids(pages[page]["messages"][place], f"pages[{short_repr(page)}].messages[{place}]"):
+                plan.set_id(number, message_id)
         taken.add(number)
         numbers.setdefault(page, {})[place] = number
         for call in plain.tool_calls:
@@ -106,6 +135,14 @@ def message_fields(
         known["mark"] = mark
         known["standin"] = keys.get(str(form.get("standin", "")), 0)
     return known
+
+
+def _ids(form: Mapping[str, Any], place: str) -> list[str]:
+    """Return the ids that a program gave a message."""
+    found = form.get("ids", [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        _refuse(f"{place}.ids", f"is {short_repr(found)}; a list of texts is needed")
+    return found
 
 
 def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
@@ -191,8 +228,7 @@ def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
         "updatedAt": _time(state.head.updated),
     }
     if batches := state.batches():
-        numbering = state.numbering()
-        document["batches"] = [numbering.index(batch.boundary) or 0 for batch in batches]
+        document["batches"] = [_batch_form(state, batch) for batch in batches]
     if outdated := state.outdated_error():  # it may mix two states
         raise outdated
     if not private:
@@ -200,6 +236,25 @@ def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
             if form.get("standin") not in document["pages"]:
                 form.pop("standin", None)
     return document
+
+
+def _batch_form(state: State, batch: Batch) -> dict[str, Any]:
+    """Return the first message of a batch, and what it marked: the exchanges as they were when it was opened."""
+    numbering = state.numbering()
+    before: dict[str, Any] = {}
+    for key, old in pages_before(state, batch).items():
+        page = state.page(key)
+        if not isinstance(page, PageRecord):
+            continue
+        if isinstance(old, PageRecord) and old.header.numbers:
+            before[state.index(key)] = {
+                "lifecycle": int(old.header.lifecycle),
+                "messages": [numbering.index(number) for number in old.header.numbers],
+                **{name: value for name, value in message_form(state, old.header).items() if name != "messages"},
+            }
+        elif not isinstance(old, PageRecord) and (page.header.form is Form.SUMMARY or state.in_system(page)):
+            before[state.index(key)] = None
+    return {"boundary": numbering.index(batch.boundary) or 0, "before": before}
 
 
 def _page_form(state: State, page: PageRecord) -> dict[str, Any]:
@@ -316,7 +371,7 @@ class _Document:
         self._orders: dict[str, list[str]] = {}
         self._listed_by: dict[str, str] = {}
         self._messages: dict[str, tuple[int, ...]] = {}
-        self._boundaries: list[Any] = _field(root, "batches", list, "", [])
+        self._batches: list[Any] = _field(root, "batches", list, "", [])
         self.batches: tuple[Batch, ...] = ()
 
     def plan(self, plan: Plan) -> None:
@@ -336,23 +391,44 @@ class _Document:
             self._children(index, form, f"pages[{short_repr(index)}]")
         ranked = self._ranks()
         self._messages = read_messages(plan, self.pages, self._keys)
-        self.batches = tuple(Batch(number, plan.seq) for number in self._batch_numbers(plan))
         for index, form in self.pages.items():
             self._page(plan, index, form, ranked.get(index, b""), f"pages[{short_repr(index)}]")
+        self.batches = tuple(self._open_batches(plan))
 
-    def _batch_numbers(self, plan: Plan) -> Iterator[int]:
-        """Yield the number of the first message of every open batch, outermost first."""
-        places = sorted(
-            (self.pages[index]["messages"][place].get("index", -1), number)
+    def _open_batches(self, plan: Plan) -> Iterator[Batch]:
+        """Yield every open batch, outermost first."""
+        places = {
+            self.pages[index]["messages"][place].get("index", -1): number
             for index, found in self._messages.items()
             for place, number in enumerate(found)
-        )
+        }
         least = 0
-        for n, boundary in enumerate(self._boundaries):
-            check_whole_number(boundary, f"batches[{n}]")
-            following = (number for index, number in places if index >= boundary)
+        for n, form in enumerate(self._batches):
+            given = form if isinstance(form, dict) else {"boundary": form}
+            boundary = check_whole_number(given.get("boundary"), f"batches[{n}]")
+            following = (number for index, number in places.items() if index >= boundary)
             least = max(least, min(following, default=plan.next_message))
-            yield least
+            before = _field(given, "before", dict, f"batches[{n}]", {})
+            where = f"batches[{n}].before"
+            marks = tuple(self._before(plan, index, old, places, where) for index, old in before.items())
+            yield Batch(least, plan.seq, marks)
+
+    def _before(
+        self, plan: Plan, index: str, form: dict[str, Any] | None, places: Mapping[int, int], place: str
+    ) -> Touched:
+        """Return a page as it was when a batch was opened."""
+        key = self._keys.get(index, -1)
+        page = plan.page(key) if key >= 0 else None
+        if not isinstance(page, PageRecord) or not (form is None or isinstance(form, dict)):
+            _refuse(place, f"has {short_repr(index)}; pages of the document as they were before the batch are needed")
+        if form is None:
+            return Touched(PAGE_CODE, key)
+        numbers = tuple(places[each] for each in _field(form, "messages", list, place) if each in places)
+        lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
+        fields = message_fields(plan, form, numbers, self._keys, f"{place}[{short_repr(index)}]")
+        header = replace(page.header, **{"mark": Mark.NONE, "standin": 0, "lifecycle": lifecycle, **fields})
+        old = replace(page, header=header)
+        return Touched(PAGE_CODE, key, encode_page(key, header, old.group, old.rank), old.group, old.rank)
 
     def _segment(self, plan: Plan, form: dict[str, Any], place: str) -> None:
         segment_id = check_segment_id(_field(form, "id", str, place))
