@@ -210,9 +210,8 @@ class Model(MessageModel):
         return any(shifts) or not gone.isdisjoint(numbers)
 
     def load(self, document: State) -> None:
-        """Replace everything with a document. It has no ids; the messages keep their numbers."""
+        """Replace everything with a document. The messages keep their numbers and their ids."""
         self.state = replace(document.copy(), checkpoints=self.state.checkpoints, destroyed=self.state.destroyed)
-        self.ids = {}
         for segment in self.live_segments():
             self.state.segments[segment.id] = replace(segment, added=self.tick())
             for index in self.lost(segment.id):
