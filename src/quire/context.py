@@ -305,7 +305,7 @@ class Context:
         Other workers wait up to `wait` seconds for the turn, then raise `Busy`. At the start of the block, the context
         is refreshed. If the block raises, all entries that this handle made in it are taken back in one commit that can
         be undone; entries of other writers stay. With `keep`, the entries of this handle stay too. If the worker dies,
-        the same happens when its lease expires, after 30 seconds. With a `key`, the n-th message that is added (not by
+        the same happens when its lease expires, after 25 seconds. With a `key`, the n-th message that is added (not by
         `import_messages`) has the id `key#n`, so a repeated turn adds nothing twice; `turn_state` says how far an
         earlier turn with this key came. A turn inside a turn of the same handle is part of the outer turn.
         """

@@ -143,6 +143,9 @@ class QuireError(Exception):
             parts.append(self.fact)
         return " ".join([*parts, *filter(None, map(wording.hint, self.hints))])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, vars(self))
+
     def name_place(self, place: str) -> None:
         """Name the place of the error in a list that was given, such as `operations[1]`."""
         if self.argument is None:
@@ -150,6 +153,13 @@ class QuireError(Exception):
         elif not self.argument.startswith(place):
             self.argument = f"{place}.{self.argument}"
         self.args = (self.describe(PYTHON),)
+
+
+def _restore(kind: type[QuireError], args: tuple[Any, ...], fields: dict[str, Any]) -> QuireError:
+    """Return an error from another process, without making it again from its arguments."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class NoSuchPage(QuireError, LookupError):

@@ -1,8 +1,9 @@
 """Lease: which worker may run a turn on a context, across processes and machines.
 
 A lease is the head of a small companion context in the same storage. Its conditional commit is a compare-and-set on
-every backend, and no lock or connection is held while a turn runs. Clocks decide only when a lease counts as expired.
-Commits are safe without them: they carry the number of their turn, and the head of the context has the highest number.
+every backend, and no lock or connection is held while a turn runs. A lease expires if a worker that waits for it sees
+no renewal for some time: no clock of another machine counts. Commits are safe without any clock: they carry the number
+of their turn, and the head of the context has the highest number.
 """
 
 import os
@@ -23,8 +24,8 @@ from msgspec.structs import replace
 from quire.errors import Busy, Conflict, QuireError, StorageClosed
 from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
 
-LEASE_SECONDS = 30.0
-"""A lease expires if it is not renewed for this time."""
+LEASE_SECONDS = 25.0
+"""A lease expires if a waiter sees no renewal for this time."""
 _RENEWALS = 3
 """The number of renewals in the lifetime of a lease."""
 _PAUSES = (0.005, 0.1)
@@ -39,7 +40,7 @@ class UnfinishedTurn(Struct, frozen=True, array_like=True, gc=False):
 
 
 class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The lease of a context: the number of the turn, its holder, and times in milliseconds since 1970.
+    """The lease of a context: the number of the turn, its holder, and when it began, in milliseconds since 1970.
 
     `before` is the last entry of the context when the turn began. `owed` are turns that the holder must take back.
     `process` identifies the process of the holder on its machine.
@@ -48,7 +49,6 @@ class LeaseRecord(Struct, frozen=True, array_like=True, gc=False):
     number: int
     holder: str
     since: int
-    expires: int
     key: str = ""
     keep: bool = False
     before: int = 0
@@ -113,9 +113,9 @@ class Lease:
         self._write(owed=())
 
     def renew(self) -> None:
-        """Extend the lease. If another worker holds it now, set `is_lost`."""
+        """Show waiters that the holder lives. If another worker holds the lease now, set `is_lost`."""
         with suppress(QuireError):  # a storage that fails now may work at the next renewal
-            self._write(expires=now_milliseconds() + int(LEASE_SECONDS * 1_000))
+            self._write()
 
     def release(self, *, key: str = "", finished: bool | None = None, added: int = 0) -> None:
         """End the lease; with `finished`, store the state of its key. Raises `Conflict` if it is lost."""
@@ -165,14 +165,13 @@ def acquire(
     while True:
         found = storage.head(name)
         lease = _decoder.decode(found.value) if found else None
-        if lease is None or lease.released or lease.expires < now_milliseconds() or is_dead(lease.process):
+        if found is None or lease is None or lease.released or _has_ended(name, lease, found):
             head = before()
             number = max(lease.number if lease else 0, turn_of(head) if head else 0) + 1
             record = LeaseRecord(
                 number,
                 f"{socket.gethostname()} process {os.getpid()} {threading.current_thread().name}",
                 now_milliseconds(),
-                now_milliseconds() + int(LEASE_SECONDS * 1_000),
                 key,
                 keep,
                 head.version if head else 0,
@@ -195,6 +194,25 @@ def acquire(
             raise _busy(context, lease)
         time.sleep(min(left, pause * random.uniform(0.5, 1.5)))
         pause = min(longest, pause * 1.5)
+
+
+_watched: dict[tuple[str, int, str, int], tuple[int, float]] = {}
+"""The leases that this process has seen, with their last version and when it saw that first."""
+_MOST_WATCHED: Final = 1_000
+
+
+def _has_ended(name: str, lease: LeaseRecord, found: Head) -> bool:
+    """Return whether the holder of a lease is dead, or has not renewed it for too long while this process watched."""
+    if is_dead(lease.process):
+        return True
+    now = time.monotonic()
+    version, since = _watched.get((name, *_turn_of(lease)), (0, now))
+    if version == found.version:
+        return now - since > LEASE_SECONDS
+    if len(_watched) >= _MOST_WATCHED:
+        _watched.clear()
+    _watched[name, *_turn_of(lease)] = found.version, now
+    return False
 
 
 def _turn_of(lease: LeaseRecord) -> tuple[int, str, int]:
