@@ -23,13 +23,13 @@ PACKAGES = {
     "aio": 752,
     "cli": 5_911,
     "conversation": 2_466,
-    "core": 5_367,
+    "core": 5_385,
     "formats": 843,
     "gateway": 3_657,
     "maintenance": 1_641,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 4_430,
+    "next": 4_624,
     "providers": 3_107,
     "search": 3_607,
     "server": 9_108,
@@ -38,13 +38,13 @@ PACKAGES = {
     "testing": 1_808,
     "view": 7_662,
     "windows": 2_118,
-    "": 2_520,
+    "": 2_530,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 67_683
+PYTHON = 67_711
 FILES = 270
 """Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
-TEST_LINES, MEASURING = 43_700, 13_478
+TEST_LINES, MEASURING = 43_750, 13_478
 """The most lines of `tests`, and of `bench` and `proof` together."""
 LOOK_INSIDE = 0
 """The most files of tests that look inside (see tests/outside.py)."""
