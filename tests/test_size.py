@@ -29,7 +29,7 @@ PACKAGES = {
     "maintenance": 1_641,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 4_821,
+    "next": 4_624,
     "providers": 3_107,
     "search": 3_607,
     "server": 9_108,

@@ -1,18 +1,12 @@
 """The old protocol over the new one: the old contract, and the core of today, on a new storage."""
 
 from pathlib import Path
+from typing import Any
 
 import quire
 from quire.next.storage.adapter import OldStorage
 from quire.next.storage.sqlite import SQLiteStorage
-from quire.storage.base import Storage
 from quire.testing import StorageContract
-
-
-class TestAdapter(StorageContract):
-    def open_storage(self, place: Path) -> Storage:
-        return OldStorage(SQLiteStorage(place))
-
 
 ANY_ORDER = """
     a_context_is_copied_from_memory a_copy_that_is_made_already_is_left_alone a_fork_keeps_the_groups_and_their_order
@@ -23,8 +17,15 @@ ANY_ORDER = """
     the_writes_of_a_commit_apply_in_their_order what_either_writes_later_is_not_seen_by_the_other
     whatever_is_done_to_a_family_of_forks_memory_agrees
 """
-for _name in ANY_ORDER.split():  # these give orders of any bytes, and the core gives numbers of eight bytes
-    setattr(TestAdapter, f"test_{_name}", None)
+"""Rules with orders of any bytes: the core gives numbers of eight bytes."""
+
+
+class TestAdapter(StorageContract):
+    for _name in ANY_ORDER.split():
+        locals()[f"test_{_name}"] = None
+
+    def open_storage(self, place: Path) -> Any:
+        return OldStorage(SQLiteStorage(place))
 
 
 def test_a_context_lives_on_a_new_storage(tmp_path: Path) -> None:
