@@ -317,12 +317,12 @@ def test_processes_lose_nothing(tmp_path: Path) -> None:
         "from quire.next.testing.case import append; storage = LogStorage(Folder(sys.argv[1]), pack_every=5);"
         "[append(storage, 'c', f'{sys.argv[2]} {turn}'.encode()) for turn in range(40)]"
     )
-    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(number)]) for number in range(2)]
+    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(number)]) for number in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     storage = LogStorage(Folder(tmp_path))
     values = [entry.entry for entry in storage.entries(id_of(storage, "c"))]
     assert len(values) == 180
-    for number in range(2):
+    for number in range(3):
         assert [value for value in values if value.startswith(b"%d " % number)] == [
             b"%d %d" % (number, turn) for turn in range(40)
         ]
