@@ -321,7 +321,7 @@ def test_processes_lose_nothing(tmp_path: Path) -> None:
     assert [process.wait(60) for process in running] == [0, 0, 0]
     storage = LogStorage(Folder(tmp_path))
     values = [entry.entry for entry in storage.entries(id_of(storage, "c"))]
-    assert len(values) == 180
+    assert len(values) == 120
     for number in range(3):
         assert [value for value in values if value.startswith(b"%d " % number)] == [
             b"%d %d" % (number, turn) for turn in range(40)
