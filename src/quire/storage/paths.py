@@ -6,6 +6,7 @@ place where a secret may begin.
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +56,17 @@ def check_path(value: object) -> Path:
                     return Path(text)
         value = mask_secrets(text) if isinstance(text, str) else text
     raise InvalidValue(f"is {short_repr(value)}; the path of a file or folder is needed.", argument="path")
+
+
+def make_private(path: Path, *, folder: bool = False) -> None:
+    """Create an empty file, or a folder with those above it, for its owner only. One that exists stays as it is."""
+    if folder:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(0o700, exist_ok=True)
+        return
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")

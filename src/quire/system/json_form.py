@@ -6,22 +6,19 @@ is one undoable commit.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
-import msgspec
 from msgspec.structs import replace
 
-from quire.core.exchanges import FORMS, exchange_fields
 from quire.core.plan import Plan
-from quire.core.reader import Reader, initial_ranks, slot_of
+from quire.core.reader import initial_ranks, slot_of
 from quire.core.records import (
     BATCHES,
     PAGE_CODE,
     Batch,
     Header,
-    MessageRecord,
     PageRecord,
     SegmentRecord,
     Touched,
@@ -32,7 +29,6 @@ from quire.core.records import (
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
-from quire.model.messages import Message
 from quire.model.pages import (
     MAX_NUMBER,
     Form,
@@ -54,136 +50,12 @@ from quire.model.text import (
     encode_meta,
     format_json,
 )
-from quire.providers.originals import read_message
-from quire.storage.base import MAX_KEY
 from quire.system.document_defaults import complete_document
 from quire.system.journal import pages_before
+from quire.system.json_messages import message_fields, message_form, read_messages, refuse
 from quire.system.rules import check_choice, check_plan, check_whole_number
 from quire.system.segments import check_conversation
 from quire.system.tree import to_text
-
-_STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
-_LACKING = "[removed]"
-_MOST_PLACES = 1_000
-"""The most empty places for messages that a document lacks, beside two for each message."""
-
-
-def message_form(reader: Reader, header: Header) -> dict[str, Any]:
-    """Return the fields of a leaf that describe its messages; empty for a text."""
-    form: dict[str, Any] = {}
-    if header.numbers:
-        numbering = reader.numbering()
-        form["messages"] = [_message_form(reader.message(number), numbering.index(number)) for number in header.numbers]
-    if header.form in _STORED_FORMS:
-        form["form"] = int(header.form)
-    if header.mark is not Mark.NONE:
-        form["mark"] = int(header.mark)
-    if header.closed:
-        form["closed"] = True
-    if header.standin:
-        form["standin"] = reader.index(reader.current_key(header.standin))
-    return form
-
-
-def _message_form(record: MessageRecord, index: int | None) -> dict[str, Any]:
-    form: dict[str, Any] = msgspec.to_builtins(replace(record.message, index=index))
-    return {**form, "ids": list(record.ids)} if record.ids else form
-
-
-def read_messages(plan: Plan, pages: Mapping[str, Any], keys: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the messages by page of a document. Messages that are not stored yet are added.
-
-    In a new context they keep their indices: a message that the document lacks leaves an empty place.
-    """
-    found = sorted(_listed_messages(pages), key=lambda item: item[2].index)
-    indices = [message.index for _, _, message in found]
-    keeps = not plan.next_message and len(set(indices)) == len(indices) and min(indices, default=0) >= 0
-    keeps = keeps and max(indices, default=0) < _MOST_PLACES + 2 * len(indices)
-    numbers: dict[str, dict[int, int]] = {}
-    taken: set[int] = set()
-    for page, place, message in found:
-        plain = plan.redact_message(replace(message, index=-1))
-        number = _find_message(plan, message.index, keys[page], plain)
-        if number is None or number in taken:
-            while keeps and plan.next_message < message.index:
-                plan.add_message(MAX_KEY, Message(role="system", content=_LACKING))
-            number = plan.add_message(keys[page], plain)
-            for message_id in _ids(pages[page]["messages"][place], f"pages[{short_repr(page)}].messages[{place}]"):
-                plan.set_id(number, message_id)
-        taken.add(number)
-        numbers.setdefault(page, {})[place] = number
-        for call in plain.tool_calls:
-            plan.add_caller(call, keys[page])
-    return {page: tuple(places[place] for place in sorted(places)) for page, places in numbers.items()}
-
-
-def message_fields(
-    plan: Plan, form: Mapping[str, Any], numbers: tuple[int, ...] | None, keys: Mapping[str, int], place: str
-) -> dict[str, Any]:
-    """Return the header fields that are derived from a page's messages and marks."""
-    known: dict[str, Any] = {}
-    if numbers:
-        first, *results = (plan.message(number).message for number in numbers)
-        _check_exchange(first, results, f"{place}.messages", marked=form.get("mark", 0) != Mark.NONE)
-        known = {**exchange_fields(plan, numbers), "form": FORMS[first.role], "closed": form.get("closed") is True}
-    elif form.get("form") in _STORED_FORMS:
-        known = {"form": Form(form["form"]), "closed": form.get("closed") is True}
-    mark = check_choice(Mark, form.get("mark", 0), f"{place}.mark")
-    if mark is not Mark.NONE:
-        if form.get("lifecycle") != Lifecycle.COLD_ARCHIVED:
-            _refuse(f"{place}.mark", "is set, but the page is not in the archive")
-        known["mark"] = mark
-        known["standin"] = keys.get(str(form.get("standin", "")), 0)
-    return known
-
-
-def _ids(form: Mapping[str, Any], place: str) -> list[str]:
-    """Return the ids that a program gave a message."""
-    found = form.get("ids", [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        _refuse(f"{place}.ids", f"is {short_repr(found)}; a list of texts is needed")
-    return found
-
-
-def _listed_messages(pages: Mapping[str, Any]) -> Iterator[tuple[str, int, Message]]:
-    """Yield every message of a document with its page and its position there."""
-    for page, form in pages.items():
-        listed = form.get("messages", [])
-        place = f"pages[{short_repr(page)}].messages"
-        if not isinstance(listed, list) or (listed and form.get("type") != "DetailPage"):
-            _refuse(place, f"is {short_repr(listed)}; a leaf has a list of messages")
-        for n, value in enumerate(listed):
-            try:
-                yield page, n, read_message(value, f"{place}[{n}]")
-            except InvalidValue as error:
-                fact = error.fact if error.argument is None else f"{error.argument} {error.fact}"
-                raise InvalidValue(f"The document cannot be read: {fact}", *error.hints) from None
-
-
-def _check_exchange(first: Message, results: Sequence[Message], place: str, *, marked: bool) -> None:
-    """Raise `InvalidValue` unless it is one exchange: one message, or calls with their results."""
-    calls = [call.id for call in first.tool_calls]
-    for n, message in enumerate(results, 1):
-        if message.role != "tool" or message.tool_call_id not in calls:
-            _refuse(
-                f"{place}[{n}]",
-                f"is no result of a call in {place}[0]; a page holds one message, or an assistant message with the"
-                " results of its calls",
-            )
-        calls.remove(message.tool_call_id)
-    if first.role == "tool" and not marked:
-        _refuse(f"{place}[0]", "is a result without its call")
-
-
-def _find_message(plan: Plan, index: int, page: int, message: Message) -> int | None:
-    """Return the number of an equal message that is already on this page."""
-    numbering = plan.state.numbering()
-    if not 0 <= index < numbering.length:
-        return None
-    number = numbering.number(index)
-    record = plan.state.message(number)
-    return number if (record.page, record.message) == (page, message) else None
-
 
 VERSION = 1
 
@@ -361,7 +233,7 @@ class _Document:
     def __init__(self, root: dict[str, Any]) -> None:
         version = _field(root, "version", int, "", 1)
         if version > VERSION:
-            _refuse("version", f"is {version}; this quire reads up to {VERSION}. Install a newer quire")
+            refuse("version", f"is {version}; this quire reads up to {VERSION}. Install a newer quire")
         self.pages: dict[str, Any] = _field(root, "pages", dict, "")
         self.segments: list[Any] = _field(root, "segments", list, "")
         self.next = _field(root, "nextIndex", int, "", 0)
@@ -379,12 +251,12 @@ class _Document:
         for position, form in enumerate(self.segments):
             place = f"segments[{position}]"
             if not isinstance(form, dict):
-                _refuse(place, f"is {short_repr(form)}; an object is needed")
+                refuse(place, f"is {short_repr(form)}; an object is needed")
             self._segment(plan, form, place)
         for index, form in self.pages.items():
             place = f"pages[{short_repr(index)}]"
             if not isinstance(form, dict):
-                _refuse(place, f"is {short_repr(form)}; an object is needed")
+                refuse(place, f"is {short_repr(form)}; an object is needed")
             self._keys[index] = self._key(plan, index, place)
             self._claim(index, form)
         for index, form in self.pages.items():
@@ -420,7 +292,7 @@ class _Document:
         key = self._keys.get(index, -1)
         page = plan.page(key) if key >= 0 else None
         if not isinstance(page, PageRecord) or not (form is None or isinstance(form, dict)):
-            _refuse(place, f"has {short_repr(index)}; pages of the document as they were before the batch are needed")
+            refuse(place, f"has {short_repr(index)}; pages of the document as they were before the batch are needed")
         if form is None:
             return Touched(PAGE_CODE, key)
         numbers = tuple(places[each] for each in _field(form, "messages", list, place) if each in places)
@@ -436,14 +308,14 @@ class _Document:
         number = plan.add_counter(segment_id) if known is None else known
         existing = plan.segments.get(number)
         if existing is not None and not existing.gone:
-            _refuse(place, f"repeats the id {segment_id!r}")
+            refuse(place, f"repeats the id {segment_id!r}")
         if segment_id == "" and len(self.segments) > 1:
-            _refuse(place, "has the empty id, which only a context's single segment may have")
+            refuse(place, "has the empty id, which only a context's single segment may have")
         root = format_index(segment_id, 0)
         if _field(form, "rootIndex", str, place, root) != root:
-            _refuse(f"{place}.rootIndex", f"is {short_repr(form['rootIndex'])}; it must be {root!r}")
+            refuse(f"{place}.rootIndex", f"is {short_repr(form['rootIndex'])}; it must be {root!r}")
         if root not in self.pages:
-            _refuse(place, f"has no root page {root!r}")
+            refuse(place, f"has no root page {root!r}")
         created, updated = _moment(form, "createdAt", place, plan.now), _moment(form, "updatedAt", place, plan.now)
         record = SegmentRecord(
             name=check_one_line(
@@ -464,7 +336,7 @@ class _Document:
         plan.put_segment(number, record)
         following = check_whole_number(form.get("nextIndex", self.next + 1), f"{place}.nextIndex")
         if following > MAX_NUMBER:
-            _refuse(f"{place}.nextIndex", f"is {following}; at most {MAX_NUMBER}")
+            refuse(f"{place}.nextIndex", f"is {following}; at most {MAX_NUMBER}")
         plan.use_number(number, max(following - 1, 0))
 
     def _key(self, plan: Plan, index: str, place: str) -> int:
@@ -472,7 +344,7 @@ class _Document:
         number = plan.number_of(parts.segment) if parts else None
         segment = None if number is None else plan.segment(number)
         if parts is None or number is None or segment is None or segment.gone:
-            _refuse(place, "is not a canonical index of one of the document's segments")
+            refuse(place, "is not a canonical index of one of the document's segments")
         plan.use_number(number, parts.number)
         return page_key(number, parts.number)
 
@@ -494,11 +366,11 @@ class _Document:
         listed = _field(form, "children", list, place, self._claimed.get(index, []))
         for child in listed:
             if not isinstance(child, str) or child not in self.pages:
-                _refuse(f"{place}.children", f"names {short_repr(child)}, which is not a page of the document")
+                refuse(f"{place}.children", f"names {short_repr(child)}, which is not a page of the document")
             if self.pages[child].get("parent") != index:
-                _refuse(f"{place}.children", f"names {short_repr(child)}, which has another parent")
+                refuse(f"{place}.children", f"names {short_repr(child)}, which has another parent")
             if child in self._listed_by:
-                _refuse(f"{place}.children", f"names {short_repr(child)} twice")
+                refuse(f"{place}.children", f"names {short_repr(child)} twice")
             self._listed_by[child] = index
         self._orders[index] = listed
 
@@ -528,7 +400,7 @@ class _Document:
         key = self._keys[index]
         folder = _field(form, "type", str, place) == "ContentsPage"
         if not folder and form["type"] != "DetailPage":
-            _refuse(f"{place}.type", f"is {short_repr(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
+            refuse(f"{place}.type", f"is {short_repr(form['type'])}; 'DetailPage' or 'ContentsPage' is needed")
         lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), f"{place}.lifecycle")
         parent = self._parent(index, form, lifecycle, place)
         numbers = self._messages.get(index)
@@ -562,15 +434,15 @@ class _Document:
         root = page_key(segment_number(key), 0)
         if key == root:
             if form.get("parent") not in (None, ""):
-                _refuse(f"{place}.parent", "must be empty: it is a root")
+                refuse(f"{place}.parent", "must be empty: it is a root")
             return None
         if lifecycle is Lifecycle.COLD_ARCHIVED:
             return self._home_key(key, form, place)
         parent = _field(form, "parent", str, place)
         if parent not in self._keys:
-            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which is not a page of the document")
+            refuse(f"{place}.parent", f"is {short_repr(parent)}, which is not a page of the document")
         if self._listed_by.get(index) != parent:
-            _refuse(f"{place}.parent", f"is {short_repr(parent)}, which does not list it among its children")
+            refuse(f"{place}.parent", f"is {short_repr(parent)}, which does not list it among its children")
         return self._keys[parent]
 
     def _home_key(self, key: int, form: dict[str, Any], place: str) -> int:
@@ -581,7 +453,7 @@ class _Document:
         parent = _home(form)[0]
         home = self._keys.get(parent, -1)
         if segment_number(home) != segment_number(key) or self.pages[parent].get("type") != "ContentsPage":
-            _refuse(f"{place}.home", f"is {short_repr(form['home'])}; it must name a folder of the same segment")
+            refuse(f"{place}.home", f"is {short_repr(form['home'])}; it must name a folder of the same segment")
         return home
 
 
@@ -598,7 +470,7 @@ def _field(form: dict[str, Any], name: str, kind: type[Any], place: str, default
     value = form.get(name, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         where = f"{place}.{name}" if place else name
-        _refuse(where, f"is {short_repr(value)}; {kind.__name__} is needed" if name in form else "is missing")
+        refuse(where, f"is {short_repr(value)}; {kind.__name__} is needed" if name in form else "is missing")
     return value
 
 
@@ -615,8 +487,4 @@ def _moment(form: dict[str, Any], name: str, place: str, default: int) -> int:
         moment = datetime.fromisoformat(text)
         return max(0, to_milliseconds(moment))
     except (TypeError, ValueError, OverflowError):
-        _refuse(f"{place}.{name}".lstrip("."), f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")
-
-
-def _refuse(place: str, what: str) -> NoReturn:
-    raise InvalidValue(f"The document cannot be read: {place} {what}.")
+        refuse(f"{place}.{name}".lstrip("."), f"is {short_repr(text)}; a time like 2025-02-06T10:00:00Z is needed")

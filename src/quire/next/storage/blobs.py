@@ -17,8 +17,8 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from quire.errors import Busy, NotInstalled, OutcomeUnknown, QuireError, ReadOnly, StorageFailure
-from quire.next.storage.contract import Durability, check_durability
-from quire.next.storage.paths import check_path, make_private
+from quire.storage.base import Durability, check_durability
+from quire.storage.paths import check_path, make_private
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

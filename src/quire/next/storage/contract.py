@@ -6,12 +6,11 @@ writers that create the same entry, one meets `Conflict`. Any storage can run th
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import islice
-from typing import Final, Literal, Protocol, TypeAlias, cast, get_args
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct
 
-from quire.errors import Conflict, Hint, InvalidValue, NoSuchContext, QuireError, short_repr
+from quire.errors import Conflict, Hint, InvalidValue, short_repr
 
 Family = Literal["page", "text", "note", "call", "cache"]
 """What a record is: the header of a page with its place, a body or a message (written once), a small keyed value, a
@@ -27,12 +26,6 @@ CODES: Final[Mapping[Family, int]] = {family: code for code, family in enumerate
 
 Id: TypeAlias = int
 """Names one context for ever. A context that is dropped and created again has another id."""
-
-Durability = Literal["normal", "full"]
-"""`normal`: an acknowledged commit survives `kill -9`; power loss may take the last ones. `full`: it survives both."""
-
-RESERVED: Final = "quire.lease."
-"""The names of internal contexts begin with this. These contexts hold the leases of other contexts."""
 
 MAX_KEY: Final = (1 << 62) - 1
 """The largest key, rank and number of an entry."""
@@ -146,18 +139,7 @@ class Storage(Protocol):
         """Release files and connections. Closing twice is allowed."""
 
 
-class OlderFormat(QuireError):
-    """An older version of quire wrote this. The text says which one, and how to take its messages over."""
-
-    code = "older_format"
-
-
 # Helpers for storages and their callers
-
-
-def list_contexts(storage: Storage, after: str = "") -> Iterator[str]:
-    """Yield the names of the contexts greater than `after`, without those that hold leases."""
-    return (name for name in storage.contexts(after) if not name.startswith(RESERVED))
 
 
 def conflict(newest: int | None, seq: int) -> Conflict:
@@ -184,49 +166,3 @@ def check_commit(commit: Commit) -> None:
             raise InvalidValue(f"Family {short_repr(family)} is not one of {', '.join(FAMILIES)}.")
         if not 0 <= key <= MAX_KEY:
             raise InvalidValue(f"Key {key} is not between 0 and {MAX_KEY}.")
-
-
-def check_storage(value: object) -> Storage:
-    """Return the value if it has the calls of the protocol. Raises `InvalidValue`."""
-    calls = [name for name, member in vars(Storage).items() if callable(member) and not name.startswith("_")]
-    if isinstance(value, type) or not all(callable(getattr(value, call, None)) for call in calls):
-        raise InvalidValue(
-            f"{short_repr(value)} is no storage. A storage has {', '.join(calls)}.",
-            Hint("open_storage", arguments="url", purpose="to open one"),
-        )
-    return cast(Storage, value)
-
-
-def check_durability(value: object) -> Durability:
-    """Return the value if it is a durability. Raises `InvalidValue`."""
-    if value not in ("normal", "full"):
-        raise InvalidValue(f"is {short_repr(value)}; use 'normal' or 'full'.", argument="durability")
-    return value
-
-
-def check_context_name(name: object) -> str:
-    """Return the name if it can name a context. Raises `InvalidValue`."""
-    if isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip():
-        return name if type(name) is str else str.__str__(name)
-    raise InvalidValue(
-        f"Context name {short_repr(name)} is not allowed; use 1 to 200 printable characters without outer spaces."
-    )
-
-
-_MAX_LISTED: Final = 12
-_MAX_COMPARED: Final = 1_000
-"""The number of names that a misspelt name is compared with. Comparing more takes too long."""
-
-
-def no_such_context(storage: Storage, name: str, where: str = "this store") -> NoSuchContext:
-    """Return the error for a missing context, with similar names and the first names in the store."""
-    from difflib import get_close_matches  # late: only errors need it
-
-    names = list(islice(list_contexts(storage), _MAX_COMPARED))
-    near = get_close_matches(name, names, n=3)
-    guess = f"Did you mean {' or '.join(map(short_repr, near))}? " if near else ""
-    listed = ", ".join(map(short_repr, names[:_MAX_LISTED])) or "none"
-    more = " and more" if len(names) > _MAX_LISTED else ""
-    return NoSuchContext(
-        f"No context {short_repr(name)} in {where}. {guess}Contexts there: {listed}{more}.", context=name
-    )

@@ -35,7 +35,6 @@ from quire.next.storage.contract import (
     Record,
     StoredEntry,
     check_commit,
-    check_context_name,
     conflict,
 )
 from quire.next.storage.frames import (
@@ -58,6 +57,7 @@ from quire.next.storage.frames import (
 from quire.next.storage.memory import MemoryStorage, Place, Table, storage_of
 from quire.next.storage.names import NAMES, Names
 from quire.next.storage.reader import ATTEMPTS, Reader
+from quire.storage.base import check_context_name
 
 V = TypeVar("V", Record, StoredEntry)
 _OPEN: Final = 256

@@ -21,10 +21,10 @@ from quire.next.storage.contract import (
     Storage,
     StoredEntry,
     check_commit,
-    check_context_name,
     conflict,
     name_taken,
 )
+from quire.storage.base import check_context_name
 
 Place = tuple[int, int]
 """The place of a page among its siblings: (rank, key)."""

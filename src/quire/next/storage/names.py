@@ -10,9 +10,10 @@ from msgspec import DecodeError
 from msgspec.msgpack import Decoder
 
 from quire.next.storage.blobs import Blob, Blobs
-from quire.next.storage.contract import Id, check_context_name, conflict, name_taken
+from quire.next.storage.contract import Id, conflict, name_taken
 from quire.next.storage.frames import damaged, encode, framed, read_frames
-from quire.next.storage.paths import decode_file_name, file_name
+from quire.storage.base import check_context_name
+from quire.storage.paths import decode_file_name, file_name
 
 NAMES: Final = "names/"
 _decode: Final = Decoder(tuple[int, str, bytes]).decode

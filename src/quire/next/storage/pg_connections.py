@@ -26,7 +26,7 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.next.storage.address import ESCAPES, Address, name_database
+from quire.storage.postgres.address import ESCAPES, Address, name_database
 
 Db = Connection[tuple[Any, ...]]
 T = TypeVar("T")

@@ -13,11 +13,11 @@ import psycopg
 from psycopg.errors import UniqueViolation
 
 from quire.errors import Hint, InvalidOperation, OutcomeUnknown, QuireError, StorageFailure
-from quire.next.storage.address import Address
 from quire.next.storage.contract import CODES, Commit, Family, Id, Record, Storage
 from quire.next.storage.memory import copy_to_memory
 from quire.next.storage.pg_connections import Connections, Db, is_lost
 from quire.next.storage.sql import VERSION, Database, Row, Run, SqlStorage, Statements, check_version
+from quire.storage.postgres.address import Address
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeVar
 
-from quire.errors import Corrupt, NewerFormat, short_repr
+from quire.errors import Corrupt, NewerFormat, OlderFormat, short_repr
 from quire.next.storage.contract import (
     CODES,
     FAMILIES,
@@ -23,15 +23,14 @@ from quire.next.storage.contract import (
     Fork,
     Id,
     Loaded,
-    OlderFormat,
     Record,
     Storage,
     StoredEntry,
     check_commit,
-    check_context_name,
     conflict,
     name_taken,
 )
+from quire.storage.base import check_context_name
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

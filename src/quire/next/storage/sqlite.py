@@ -25,10 +25,11 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.next.storage.contract import CODES, Commit, Durability, Id, Storage, check_durability
+from quire.next.storage.contract import CODES, Commit, Id, Storage
 from quire.next.storage.memory import MemoryStorage, copy_to_memory
-from quire.next.storage.paths import check_path, make_private
 from quire.next.storage.sql import FIRST_ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
+from quire.storage.base import Durability, check_durability
+from quire.storage.paths import check_path, make_private
 
 T = TypeVar("T")
 Connection = sqlite3.Connection | apsw.Connection
