@@ -18,6 +18,7 @@ import quire
 from quire import InvalidOperation, InvalidValue, MemoryStorage, NoSuchContext, NoSuchPage, aio
 from tests.seeds import SEED
 from tests.talks import new_talk
+from tests.twins import FILE, SYNC, written
 
 LONG = 30.0  # seconds until a test gives up waiting
 
@@ -59,15 +60,6 @@ async def until(event: threading.Event) -> None:
 
 # The classes
 
-PAIRS = [
-    (quire.ContextSystem, aio.ContextSystem),
-    (quire.Conversation, aio.Conversation),
-    (quire.AgentContext, aio.AgentContext),
-    (quire.Tools, aio.Tools),
-    (quire.Windows, aio.Windows),
-    (quire.Context, aio.Context),
-    (quire.Library, aio.Library),
-]
 ADDED = {"has", "pages", "conversation", "budget"}  # `name in tools`; instance attributes of the synchronous class
 
 
@@ -76,14 +68,19 @@ def public_members(kind: type) -> dict[str, Any]:
     return {name: inspect.getattr_static(kind, name) for name in names}
 
 
-@pytest.mark.parametrize(("sync", "wrapper"), PAIRS)
-def test_every_public_member_of_a_class_is_in_its_async_class(sync: type, wrapper: type) -> None:
+@pytest.mark.parametrize("sync", SYNC)
+def test_every_public_member_of_a_class_is_in_its_async_class(sync: type) -> None:
+    wrapper = getattr(aio, sync.__name__)
     callables = {
         name: value
         for name, value in public_members(sync).items()
         if inspect.isfunction(value) or isinstance(value, property | cached_property)
     }
     assert callables.keys() ^ public_members(wrapper).keys() <= ADDED
+
+
+def test_the_members_are_those_of_the_present_classes() -> None:
+    assert written() == FILE.read_text("utf-8"), "run `python -m tests.twins`"
 
 
 def test_an_async_context_has_every_name_of_an_open_context() -> None:

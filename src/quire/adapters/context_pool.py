@@ -3,7 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from threading import RLock
 from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 
@@ -53,7 +53,7 @@ class TurnScope:
         self._queue = queue
         self._wait = wait
         self._manager: AbstractContextManager[Any] | None = None
-        self._block: aio.TurnBlock[Any] | None = None
+        self._block: AbstractAsyncContextManager[Any] | None = None
 
     @contextmanager
     def inside(self) -> Iterator[None]:

@@ -6,28 +6,30 @@
         async for entry in ctx.history():
             ...
 
-Each class below wraps the synchronous class of the same name and lists its members, one per line. A thread pool makes
-the calls, so the event loop never waits for the storage. The calls of one context run one after another, in the order
-in which they were requested. A cancelled call was either completed or not started.
+Each class below wraps the synchronous class of the same name. A thread pool makes the calls, so the event loop never
+waits for the storage. The calls of one context run one after another, in the order in which they were requested. A
+cancelled call was either completed or not started.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from quire.aio.calls import (
     Attribute,
-    Block,
     CallQueue,
     Closable,
     Opening,
     Stream,
-    TurnBlock,
     Wrapper,
     awaits,
     awaits_wrapped,
+    block,
+    opens,
     read_now,
     returns,
+    turn,
 )
 from quire.errors import names_options
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from quire.storage.base import Durability, Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
-    from quire.view.fold.summary_worker import SummaryReport, SummaryWorker
+    from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.options import Summariser
     from quire.windows.windows import Windows as SyncWindows
 else:
@@ -66,7 +68,6 @@ else:
 
 __all__ = [
     "AgentContext",
-    "Block",
     "Context",
     "ContextSystem",
     "Conversation",
@@ -74,10 +75,12 @@ __all__ = [
     "Opening",
     "Stream",
     "Tools",
-    "TurnBlock",
     "Windows",
     "open",
 ]
+
+
+# The members that only make a call are written by `python -m tests.twins` from the synchronous classes.
 
 
 class ContextSystem(Wrapper):
@@ -157,6 +160,7 @@ class Conversation(Wrapper):
     cleanup = awaits(SyncConversation.cleanup)
     close_calls = awaits(SyncConversation.close_calls)
     compress = awaits(SyncConversation.compress)
+    date_messages = awaits(SyncConversation.date_messages)
     delete = awaits(SyncConversation.delete)
     entry_before = awaits(SyncConversation.entry_before)
     import_messages = awaits(SyncConversation.import_messages)
@@ -174,10 +178,9 @@ class Conversation(Wrapper):
     page_of = awaits(SyncConversation.page_of)
     pending_calls = awaits(SyncConversation.pending_calls)
     prelude = awaits(SyncConversation.prelude)
-    date_messages = awaits(SyncConversation.date_messages)
     replace = awaits(SyncConversation.replace)
     system = awaits(SyncConversation.system)
-    temporary = returns(SyncConversation.temporary, Block)
+    temporary = returns(SyncConversation.temporary, block)
     tool_result = awaits(SyncConversation.tool_result)
     turns = returns(SyncConversation.turns, Stream)
     user = awaits(SyncConversation.user)
@@ -225,7 +228,6 @@ class Tools(Wrapper):
     answer = awaits(SyncTools.answer)
     anthropic = awaits(SyncTools.anthropic)
     call = awaits(SyncTools.call)
-    has = awaits(SyncTools.__contains__)  # `name in tools`
     mcp = awaits(SyncTools.mcp)
     names = awaits(SyncTools.names)
     only = awaits_wrapped(SyncTools.only, lambda: Tools)
@@ -233,6 +235,7 @@ class Tools(Wrapper):
     prefixed = awaits_wrapped(SyncTools.prefixed, lambda: Tools)
     reading = awaits_wrapped(SyncTools.reading, lambda: Tools)
     responses = awaits(SyncTools.responses)
+    has = awaits(SyncTools.__contains__)  # `name in tools`
 
 
 class Windows(Wrapper):
@@ -262,8 +265,8 @@ class Context(Closable):
 
     _shares_queue = False
 
-    as_agent = awaits_wrapped(SyncContext.as_agent, lambda: AgentContext)
     add = awaits(SyncContext.add)
+    as_agent = awaits_wrapped(SyncContext.as_agent, lambda: AgentContext)
     as_of = awaits_wrapped(SyncContext.as_of, lambda: Context)
     assistant = awaits(SyncContext.assistant)
     audit = awaits(SyncContext.audit)
@@ -291,7 +294,7 @@ class Context(Closable):
     rollback = awaits(SyncContext.rollback)
     stats = awaits(SyncContext.stats)
     system = awaits(SyncContext.system)
-    temporary = returns(SyncContext.temporary, Block)
+    temporary = returns(SyncContext.temporary, block)
     tool_result = awaits(SyncContext.tool_result)
     turns = returns(SyncContext.turns, Stream)
     undo = awaits(SyncContext.undo)
@@ -300,6 +303,7 @@ class Context(Closable):
     why = awaits(SyncContext.why)
     write = awaits(SyncContext.write)
     name: Attribute[str] = Attribute(read_now)
+    budget: Attribute[int] = Attribute(read_now)
     pages = Attribute(ContextSystem)
     conversation = Attribute(Conversation)
     agent = Attribute(AgentContext)
@@ -309,22 +313,11 @@ class Context(Closable):
     turn_state: "Attribute[TurnState | None]" = Attribute(read_now)
     summarising: "Attribute[Awaitable[SummaryWorker | None]]" = Attribute(CallQueue.run)
 
-    @property
-    def budget(self) -> int:
-        """The most tokens of a view. A new value is stored with the next write."""
-        return cast(int, self._get().budget)
-
-    @budget.setter
-    def budget(self, budget: int) -> None:
-        self._get().budget = budget
-
-    def turn(self, key: str | None = None, *, wait: float = 30.0, keep: bool = False) -> "TurnBlock[Context]":
+    @asynccontextmanager
+    async def turn(self, key: str | None = None, *, wait: float = 30.0, keep: bool = False) -> AsyncIterator[Self]:
         """Run an `async with` block as a turn. See `quire.Context.turn`."""
-
-        async def get() -> Context:
-            return self
-
-        return TurnBlock(get, wait, {"key": key, "keep": keep}, close=False)
+        async with turn(self, wait, {"key": key, "keep": keep}):
+            yield self
 
     async def tools_of(self, agent: AgentContext, *, beside: bool = False) -> Tools:
         """Return the tools of an agent that `as_agent` returned. See `quire.Context.tools_of`."""
@@ -334,18 +327,6 @@ class Context(Closable):
 @names_options
 class Library(Closable):
     """`quire.Library` with async methods. The first call opens the store. Each context has its own call queue."""
-
-    delete = awaits(SyncLibrary.delete)
-    erase = awaits(SyncLibrary.erase)
-    exists = awaits(SyncLibrary.exists)
-    expire = awaits(SyncLibrary.expire)
-    export = awaits(SyncLibrary.export)
-    fork = awaits(SyncLibrary.fork)
-    import_ = awaits(SyncLibrary.import_)
-    info = awaits(SyncLibrary.info)
-    list = returns(SyncLibrary.list, Stream)
-    scrub = awaits(SyncLibrary.scrub)
-    usage = awaits(SyncLibrary.usage)
 
     def __init__(
         self,
@@ -364,15 +345,23 @@ class Library(Closable):
 
         super().__init__(CallQueue(), get)
 
-    def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Opening[Context]:
-        """Open a context; create it if it is new. Await the result, or use it in an `async with` block."""
-        return Opening(self._calls, self._prepare("open", name, create=create, **options), Context)
+    create = returns(SyncLibrary.create, opens(lambda: Context))
+    delete = awaits(SyncLibrary.delete)
+    erase = awaits(SyncLibrary.erase)
+    exists = awaits(SyncLibrary.exists)
+    expire = awaits(SyncLibrary.expire)
+    export = awaits(SyncLibrary.export)
+    fork = awaits(SyncLibrary.fork)
+    import_ = awaits(SyncLibrary.import_)
+    info = awaits(SyncLibrary.info)
+    list = returns(SyncLibrary.list, Stream)
+    open = returns(SyncLibrary.open, opens(lambda: Context))
+    scrub = awaits(SyncLibrary.scrub)
+    usage = awaits(SyncLibrary.usage)
+    summarise = awaits(SyncLibrary.summarise, in_queue=False)  # other calls do not wait for it
 
-    def create(self, name: str, **options: "Unpack[Options]") -> Opening[Context]:
-        """Create a context and open it. Await the result, or use it in an `async with` block."""
-        return Opening(self._calls, self._prepare("create", name, **options), Context)
-
-    def turn(
+    @asynccontextmanager
+    async def turn(
         self,
         name: str = "default",
         *,
@@ -380,20 +369,10 @@ class Library(Closable):
         wait: float = 30.0,
         keep: bool = False,
         **options: "Unpack[PlainOptions]",
-    ) -> TurnBlock[Context]:
+    ) -> AsyncIterator[Context]:
         """Open a context, run an `async with` block as a turn of it, and close the context. See `Context.turn`."""
-
-        async def get() -> Context:
-            return await self.open(name, **options)
-
-        return TurnBlock(get, wait, {"key": key, "keep": keep}, close=True)
-
-    async def summarise(
-        self, *, max_seconds: float | None = None, summariser: "Summariser | None" = None
-    ) -> "SummaryReport":
-        """Request the pending summaries. Other calls do not wait for this one. See `quire.Library.summarise`."""
-        call = self._prepare("summarise", max_seconds=max_seconds, summariser=summariser)
-        return cast("SummaryReport", await CallQueue().run(call))
+        async with self.open(name, **options) as context, context.turn(key, wait=wait, keep=keep):
+            yield context
 
     async def migrate(
         self,
@@ -404,11 +383,11 @@ class Library(Closable):
     ) -> "Progress":
         """Copy every context to another store. See `quire.Library.migrate`."""
 
-        def copy() -> Any:
+        def copy() -> "Progress":
             to = target._get() if isinstance(target, Library) else target
-            return self._get().migrate(to, replace=replace, progress=progress)
+            return cast("SyncLibrary", self._get()).migrate(to, replace=replace, progress=progress)
 
-        return cast("Progress", await self._calls.run(copy))
+        return await self._calls.run(copy)
 
 
 def open(  # noqa: A001 - the same name as quire.open
@@ -421,7 +400,7 @@ def open(  # noqa: A001 - the same name as quire.open
 ) -> Opening[Context]:
     """Open a context as `quire.open` does. Await the result, or use it in an `async with` block, which closes it."""
 
-    def open_context() -> Any:
+    def open_context() -> "SyncContext":
         from quire.open_context import open as open_sync
 
         return open_sync(where, context, durability=durability, create=create, **options)

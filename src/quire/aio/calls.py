@@ -2,18 +2,21 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from contextvars import ContextVar, copy_context
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import copy_context
 from functools import cache, partial
 from itertools import islice
 from threading import Lock
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
+from quire.errors import Busy
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W", bound="Wrapper")
 C = TypeVar("C", bound="Closable")
 THREADS = 16
@@ -93,111 +96,95 @@ class Stream(Generic[T]):
         self._start = start
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        items: Iterator[T] | None = None
-
-        def read_chunk() -> list[T]:
-            nonlocal items
-            if items is None:
-                items = iter(self._start())
-            return list(islice(items, _CHUNK))
-
-        while chunk := await self._calls.run(read_chunk):
+        items = (item for start in (self._start,) for item in start())  # the thread that reads calls `start`
+        while chunk := await self._calls.run(lambda: list(islice(items, _CHUNK))):
             for item in chunk:
                 yield item
-            if len(chunk) < _CHUNK:
-                return
 
     def __await__(self) -> Generator[Any, None, list[T]]:
         return self._calls.run(lambda: list(self._start())).__await__()
 
 
-class Block:
-    """A context manager of the synchronous class, for `async with`."""
+class Opening(Generic[C]):
+    """An object that is being opened: await it, or use it in an `async with` block, which closes it."""
 
-    def __init__(self, calls: CallQueue, make: Callable[[], AbstractContextManager[Any]]) -> None:
+    def __init__(self, calls: CallQueue, open: Callable[[], Any], kind: type[C]) -> None:  # noqa: A002
         self._calls = calls
-        self._make = make
+        self._open = open
+        self._kind = kind
 
-    async def __aenter__(self) -> None:
-        def enter() -> AbstractContextManager[Any]:
-            manager = self._make()
-            manager.__enter__()
-            return manager
-
-        def leave(manager: AbstractContextManager[Any]) -> None:
-            cancelled = asyncio.CancelledError()
-            manager.__exit__(type(cancelled), cancelled, None)  # an error, so that a turn does not count as finished
-
-        self._manager = await self._calls.finish(enter, undo=leave)
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        return await self._calls.finish(lambda: self._manager.__exit__(*error))
-
-
-class TurnBlock(Generic[C]):
-    """A turn, for `async with`. It waits for other workers without a thread of the pool.
-
-    `get` returns the context of the turn; with `close`, it is closed at the end.
-    """
-
-    def __init__(self, get: "Callable[[], Awaitable[C]]", wait: float, options: dict[str, Any], *, close: bool) -> None:
-        self._get = get
-        self._wait = wait
-        self._options = options
-        self._close = close
+    def __await__(self) -> Generator[Any, None, C]:
+        return self._wait().__await__()
 
     async def __aenter__(self) -> C:
-        self._context = await self._get()
-        try:
-            scope = await self._context._calls.run(_turn_scope)
-            self._token = None if scope.get(None) else (scope, scope.set(object()))
-            try:
-                await self._enter()
-            except BaseException:
-                self._leave_scope()
-                raise
-        except BaseException:
-            await self._end()
+        self._opened = await self._wait()
+        return self._opened
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._opened.close()
+
+    async def _wait(self) -> C:
+        opened = await self._calls.finish(self._open, undo=lambda unused: unused.close())
+        return self._kind(CallQueue(), lambda: opened)
+
+
+def opens(kind: Callable[[], type[C]]) -> Callable[[CallQueue, Callable[[], Any]], Opening[C]]:
+    """Return a function that makes an `Opening` of the class that `kind` returns."""
+    return lambda calls, call: Opening(calls, call, kind())
+
+
+@asynccontextmanager
+async def block(calls: CallQueue, make: Callable[[], AbstractContextManager[object]]) -> AsyncIterator[None]:
+    """Run an `async with` block in a context manager of the synchronous class."""
+
+    def enter() -> AbstractContextManager[object]:
+        manager = make()
+        manager.__enter__()
+        return manager
+
+    cancelled = asyncio.CancelledError()  # an error, so that a turn does not count as finished
+    manager = await calls.finish(enter, undo=lambda manager: manager.__exit__(type(cancelled), cancelled, None))
+    try:
+        yield
+    except BaseException as error:
+        if not await calls.finish(partial(manager.__exit__, type(error), error, error.__traceback__)):
             raise
-        return self._context
+    else:
+        await calls.finish(partial(manager.__exit__, None, None, None))
 
-    async def __aexit__(self, *error: Any) -> bool | None:
-        try:
-            return await self._block.__aexit__(*error)
-        finally:
-            self._leave_scope()
-            await self._end()
 
-    async def _enter(self) -> None:
-        from quire.conversation.turn import check_wait
-        from quire.errors import Busy
+@asynccontextmanager
+async def turn(context: "Wrapper", wait: float, options: dict[str, Any]) -> AsyncIterator[None]:
+    """Run an `async with` block as a turn of a context. It waits for other workers without a thread of the pool."""
 
-        deadline, pause = asyncio.get_running_loop().time() + check_wait(self._wait), 0.005
-        while True:
-            self._block = Block(self._context._calls, self._context._prepare("turn", wait=0, **self._options))
-            try:
-                return await self._block.__aenter__()
-            except Busy:
-                left = deadline - asyncio.get_running_loop().time()
-                if left <= 0:
-                    raise
-                await asyncio.sleep(min(left, pause))
+    def import_turn() -> Any:
+        from quire.conversation import turn
+
+        return turn
+
+    turns = await context._calls.run(import_turn)
+    token = None if turns.scope.get(None) else turns.scope.set(object())
+    try:
+        now = asyncio.get_running_loop().time
+        deadline, pause = now() + turns.check_wait(wait), 0.005
+        async with AsyncExitStack() as stack:
+            while True:
+                try:
+                    await stack.enter_async_context(block(context._calls, context._prepare("turn", wait=0, **options)))
+                    break
+                except Busy:
+                    if now() >= deadline:
+                        raise
+                await asyncio.sleep(min(max(0, deadline - now()), pause))
                 pause = min(0.1, pause * 1.5)
-
-    def _leave_scope(self) -> None:
-        if self._token is not None:
-            scope, token = self._token
-            scope.reset(token)
-
-    async def _end(self) -> None:
-        if self._close:
-            await self._context.close()
+            yield
+    finally:
+        if token is not None:
+            turns.scope.reset(token)
 
 
-def _turn_scope() -> "ContextVar[object]":
-    from quire.conversation.turn import scope
-
-    return scope
+# The classes and their members. Type checkers derive the signature of a member from the synchronous `method`, of which
+# only the name is needed at run time.
 
 
 class Wrapper:
@@ -237,66 +224,42 @@ class Closable(Wrapper):
         await self.close()
 
 
-class Opening(Generic[C]):
-    """An object that is being opened: await it, or use it in an `async with` block, which closes it."""
+def awaits(
+    method: Callable[Concatenate[Any, P], T], *, in_queue: bool = True
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return an `async def` that makes the call, after and before other calls or beside them; it returns the result."""
 
-    def __init__(self, calls: CallQueue, open: Callable[[], Any], kind: type[C]) -> None:  # noqa: A002
-        self._calls = calls
-        self._open = open
-        self._kind = kind
+    async def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> Any:
+        calls = self._calls if in_queue else CallQueue()
+        return await calls.run(self._prepare(member.__name__, *args, **options))
 
-    def __await__(self) -> Generator[Any, None, C]:
-        return self._wait().__await__()
-
-    async def __aenter__(self) -> C:
-        self._opened = await self._wait()
-        return self._opened
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._opened.close()
-
-    async def _wait(self) -> C:
-        opened = await self._calls.finish(self._open, undo=lambda unused: unused.close())
-        return self._kind(CallQueue(), lambda: opened)
-
-
-# Members. Type checkers derive the signature from the synchronous method; at run time `method` is only its name.
-
-
-def awaits(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
-    """Return an async method that makes the call and returns its result."""
-    return _coroutine_function(returns(method, CallQueue.run))
+    return _named(method, member)
 
 
 def awaits_wrapped(
     method: Callable[Concatenate[Any, P], object], kind: Callable[[], type[W]]
-) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, W]]:
-    """Return an async method that makes the call and wraps its result in the class that `kind` returns."""
-    return _coroutine_function(returns(method, lambda calls, call: kind()._wrap_result(calls, call)))
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, W]]:
+    """Return an `async def` that makes the call and wraps its result in the class that `kind` returns."""
 
+    async def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> W:
+        return await kind()._wrap_result(self._calls, self._prepare(member.__name__, *args, **options))
 
-def _coroutine_function(
-    method: Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
-    """Return the method as an `async def`: frameworks ask `inspect.iscoroutinefunction` how to call it."""
-
-    async def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> T:
-        return await method(self, *args, **options)
-
-    member.__name__ = method.__name__
-    return member
+    return _named(method, member)
 
 
 def returns(
     method: Callable[Concatenate[Any, P], R], kind: Callable[[CallQueue, Callable[[], R]], T]
-) -> Callable[Concatenate[Wrapper, P], T]:
-    """Return a method that prepares the call and returns an object which makes it later: a `Stream` or a `Block`."""
-    name = cast(str, method)
+) -> Callable[Concatenate[Any, P], T]:
+    """Return a method that prepares the call and returns an object which makes it later, such as a `Stream`."""
 
     def member(self: Wrapper, /, *args: P.args, **options: P.kwargs) -> T:
-        return kind(self._calls, self._prepare(name, *args, **options))
+        return kind(self._calls, self._prepare(member.__name__, *args, **options))
 
-    member.__name__ = name
+    return _named(method, member)
+
+
+def _named(method: object, member: F) -> F:
+    member.__name__ = cast(str, method)
     return member
 
 
@@ -314,8 +277,10 @@ class Attribute(Generic[T]):
             return cast(T, self)
         return self._kind(wrapper._calls, lambda: getattr(wrapper._get(), self._name))
 
-    def __set__(self, wrapper: Wrapper, value: object) -> None:
-        raise AttributeError(f"{self._name!r} of {wrapper!r} cannot be set.")
+    def __set__(self, wrapper: Wrapper, value: T) -> None:
+        if self._kind is not read_now:
+            raise AttributeError(f"{self._name!r} of {wrapper!r} cannot be set.")
+        setattr(wrapper._get(), self._name, value)
 
 
 def read_now(_calls: CallQueue, read: Callable[[], Any]) -> Any:
