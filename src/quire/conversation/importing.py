@@ -19,6 +19,7 @@ from quire.core.records import PageRecord
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import take_time
 from quire.model.messages import Message, Provider
+from quire.model.pages import Mark
 from quire.model.text import SURROGATE
 from quire.providers import parse, parse_each
 
@@ -27,9 +28,12 @@ if TYPE_CHECKING:  # imported when it is used
 
 UNREADABLE = "unreadable"
 """The key in a message's `meta` for the reason why the original could not be read."""
+CHUNK = 500
+"""Messages per commit."""
 
-_CALL_ITEMS = ("function_call", "custom_tool_call")
-_OUTPUT_ITEMS = ("function_call_output", "custom_tool_call_output")
+_CALLS = {"function_call": "call_id", "custom_tool_call": "call_id", "tool_use": "id"}
+_RESULTS = {"function_call_output": "call_id", "custom_tool_call_output": "call_id", "tool_result": "tool_use_id"}
+"""The fields for the id of a call, by the type of an item or a block."""
 
 
 class Repairer:
@@ -41,13 +45,13 @@ class Repairer:
         self.findings: list[Finding] = []
         self.failure: Exception | None = None
         """The error that the iterable of the history raised; None if it raised none."""
-        self._waiting: list[str] = []
+        self._waiting: list[str] = []  # the ids of the calls without a result
         self._item = -1
 
     def repair(self, values: Iterable[object]) -> Iterator[object]:
         """Yield the items, repaired."""
-        for item, value in enumerate(self._until_failure(values)):
-            self._item = item
+        for value in self._until_failure(values):
+            self._item += 1
             for inner in value if isinstance(value, list | tuple) else (value,):
                 readable, messages = self._readable(inner)
                 for message in messages:
@@ -61,14 +65,15 @@ class Repairer:
             self.failure = error
 
     def _readable(self, value: object) -> tuple[object, list[Message]]:
+        """Return the item as it is if it can be read, else a repaired copy, else a message with its text."""
         try:
             messages = self._parse(value)
-            if not any(_lacks_id(message) for message in messages):
+            if all(message.tool_call_id != "" and all(call.id for call in message.tool_calls) for message in messages):
                 return value, messages
             why = "an id is missing"
         except InvalidValue as error:
             why = str(error)
-        mended = self._repair_item(value)
+        mended = self._mend(value)
         try:
             return mended, self._parse(mended)
         except InvalidValue:
@@ -89,73 +94,66 @@ class Repairer:
         elif message.role == "tool" and message.tool_call_id in self._waiting:
             self._waiting.remove(message.tool_call_id)
 
-    def _repair_item(self, value: object) -> object:
+    def _mend(self, value: object) -> object:
         """Return a copy with missing ids filled in and without invalid Unicode."""
         if not isinstance(value, Mapping):
             return value
         try:
-            copy = _clean(value)
-            if _has_surrogate(value):
-                self._report("not unicode", "Lone surrogates were replaced by U+FFFD.")
+            replaced: list[str] = []
+            copy = _clean(value, replaced)
         except RecursionError:  # it contains itself, or is nested too deeply
             return value
-        if copy.get("role") == "tool":
-            self._fill_call_id(copy, "tool_call_id")
-        elif copy.get("type") in _CALL_ITEMS:
-            self._fill_ids([copy], key="call_id")
-        elif copy.get("type") in _OUTPUT_ITEMS:
-            self._fill_call_id(copy, "call_id")
-        self._fill_ids(copy.get("tool_calls"))
-        content = copy.get("content")
-        self._fill_ids(content, kind="tool_use")
-        for block in content if isinstance(content, list) else ():
-            if isinstance(block, dict) and block.get("type") == "tool_result":
-                self._fill_call_id(block, "tool_use_id")
+        if replaced:
+            self._report("not unicode", "Lone surrogates were replaced by U+FFFD.")
+        self._fill_ids(copy)
         return copy
 
-    def _fill_ids(self, calls: object, *, key: str = "id", kind: str | None = None) -> None:
-        """Give every call of a list, or every block of this kind, an id if it has none."""
-        for n, call in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(call, dict) and (kind is None or call.get("type") == kind) and not _has(call, key):
+    def _fill_ids(self, item: dict[str, Any]) -> None:
+        """Give every call without an id an id, and every result without one the id of the first call that waits."""
+        parts = [(part, str(part.get("type"))) for part in (item, *_dicts(item.get("content")))]
+        calls = [(part, _CALLS[kind]) for part, kind in parts if kind in _CALLS]
+        calls += [(call, "id") for call in _dicts(item.get("tool_calls"))]
+        results = [(part, _RESULTS[kind]) for part, kind in parts if kind in _RESULTS]
+        if item.get("role") == "tool":
+            results.append((item, "tool_call_id"))
+        for n, (call, key) in enumerate(calls):
+            if not _has(call, key):
                 call[key] = f"call_{self._item}_{n}"
                 self._report("missing id", f"A call had no id and got {call[key]!r}.")
-
-    def _fill_call_id(self, result: dict[str, Any], key: str) -> None:
-        """Give a result without a call id the id of the first call that waits for one."""
-        if not _has(result, key):
-            result[key] = self._waiting.pop(0) if self._waiting else f"unknown_{self._item}"
-            self._report("missing id", f"A result had no call id and was assigned to {result[key]!r}.")
+        for result, key in results:
+            if not _has(result, key):
+                result[key] = self._waiting.pop(0) if self._waiting else f"unknown_{self._item}"
+                self._report("missing id", f"A result had no call id and was assigned to {result[key]!r}.")
 
     def _report(self, kind: str, words: str) -> None:
         self.findings.append(Finding(kind=kind, item=self._item, text=words))
 
 
-def _lacks_id(message: Message) -> bool:
-    return message.tool_call_id == "" or any(not call.id for call in message.tool_calls)
+def _dicts(values: object) -> list[dict[str, Any]]:
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
 
 
 def _has(value: Mapping[str, Any], key: str) -> bool:
     return isinstance(value.get(key), str) and value[key] != ""
 
 
-def _clean(value: object) -> Any:
-    """Return a copy of plain JSON values with lone surrogates replaced; other values are returned unchanged."""
+def _clean(value: object, replaced: list[str]) -> Any:
+    """Return a copy of plain JSON values without lone surrogates, which are added to `replaced`."""
     if isinstance(value, str):
+        replaced += SURROGATE.findall(value)
         return SURROGATE.sub("\ufffd", value)
     if isinstance(value, Mapping):
-        return {_clean(key): _clean(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_clean(inner) for inner in value]
-    return value
+        return {_clean(key, replaced): _clean(inner, replaced) for key, inner in value.items()}
+    return [_clean(inner, replaced) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _has_surrogate(value: object) -> bool:
-    """Return True if plain JSON values contain a lone surrogate."""
-    if isinstance(value, str):
-        return SURROGATE.search(value) is not None
-    if isinstance(value, Mapping):
-        return any(_has_surrogate(key) or _has_surrogate(inner) for key, inner in value.items())
-    return isinstance(value, list | tuple) and any(map(_has_surrogate, value))
+def _to_text_message(value: object, why: str) -> Message:
+    """Return a message that describes an item that cannot be read."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=_fields)
+    except (TypeError, ValueError, RecursionError):
+        text = short_repr(value)
+    return Message(role="user", content=SURROGATE.sub("\ufffd", text), meta={UNREADABLE: why[:500]})
 
 
 def _fields(value: object) -> object:
@@ -163,17 +161,8 @@ def _fields(value: object) -> object:
     return asdict(value) if isinstance(value, Struct) else repr(value)
 
 
-def _to_text_message(value: object, why: str) -> Message:
-    """Return a message that describes an item that cannot be read."""
-    try:
-        text = json.dumps(_clean(value), ensure_ascii=False, default=_fields)
-    except (TypeError, ValueError, RecursionError):
-        text = short_repr(value)
-    return Message(role="user", content=_clean(text), meta={UNREADABLE: why[:500]})
-
-
-CHUNK = 500
-"""Messages per commit."""
+Examined = tuple[Message, list[Finding]]
+"""A message of the history, and what is wrong with it wherever it is stored."""
 
 
 class Importer:
@@ -187,121 +176,101 @@ class Importer:
         if single or not isinstance(values, Iterable):
             raise InvalidValue(f"is {short_repr(values)}; an iterable of messages is needed.", argument="messages")
         self._repairer = Repairer(redaction, provider)
-        self._messages = parse_each(self._repairer.repair(values), provider)
-        self._total = _Tally()
-        self._part = _Tally()
+        self._messages = map(self._examine, parse_each(self._repairer.repair(values), provider))
+        self._roles: set[str] = set()  # of the messages so far that can be shown
+        self._total = ImportReport()
+        self._part: tuple[ImportReport, dict[int, int], int] = self._total, {}, -1
+        self._callers: dict[int, int] = {}  # the newest message with calls of each exchange, by its page
+        self._newest_page = -1
 
-    def parts(self) -> Iterator[list[Message]]:
+    def parts(self) -> Iterator[list[Examined]]:
         """Yield the history in parts, one per commit. An error of the history is raised after the items before it."""
         while part := list(islice(self._messages, CHUNK)):
             yield part
         if self._repairer.failure is not None:
             raise self._repairer.failure
 
-    def plan_part(self, plan: Plan, part: list[Message]) -> None:
+    def plan_part(self, plan: Plan, part: list[Examined]) -> None:
         """Plan the arrival of one part."""
-        self._part = self._total.copy()
-        for message in part:
-            number = self._arrive(plan, message)
-            self._part.add(number, plan.message(number).page)
+        pages: dict[int, int] = {}
+        callers: dict[int, int] = {}
+        findings: list[Finding] = []
+        for message, own in part:
+            number, found = _store(plan, message)
+            findings += [replace(finding, index=plan.message_index(number)) for finding in (*found, *own)]
+            page = pages[number] = plan.message(number).page
             if message.tool_calls:
-                self._part.callers[plan.message(number).page] = number
-                ids = [call.id for call in message.tool_calls]
-                if len(set(ids)) < len(ids):
-                    self._find(plan, "duplicate call id", number, f"Calls of one message share an id: {ids}.")
+                callers[page] = number
+        indices = [plan.message_index(number) for number in pages]
+        report = ImportReport(
+            messages=len(part),
+            pages=len({page for page in pages.values() if page > self._newest_page}),
+            first=indices[0],
+            last=indices[-1],
+            marked=tuple(plan.message_index(n) for n in pages if plan.mark_of(n) is Mark.UNSHOWABLE),
+            findings=tuple(findings),
+        )
+        self._part = report, callers, max(pages.values())
 
     def confirm_part(self) -> None:
         """Record that the last planned part is committed."""
-        self._total = self._part
+        total, (part, callers, self._newest_page) = self._total, self._part
+        self._callers |= callers
+        self._total = ImportReport(
+            messages=total.messages + part.messages,
+            pages=total.pages + part.pages,
+            first=part.first if total.first is None else total.first,
+            last=part.last,
+            marked=total.marked + part.marked,
+            findings=total.findings + part.findings,
+        )
+
+    def report(self, _: Reader) -> ImportReport:
+        """Return the report so far."""
+        return replace(self._total, findings=(*self._repairer.findings, *self._total.findings))
 
     def finish(self, reader: Reader) -> ImportReport:
         """Return the report, with the calls that never got a result."""
-        self._part = self._total
-        for key, number in self._total.callers.items():
+        report = self.report(reader)
+        findings, numbering = [*report.findings], reader.numbering()
+        for key, number in self._callers.items():
             page = reader.page(reader.current_key(key))
             if isinstance(page, PageRecord) and page.header.pending:
-                ids = ", ".join(map(repr, page.header.pending))
-                self._find(reader, "call without result", number, f"No result came for {ids}.")
-        return self.report(reader)
+                text = f"No result came for {', '.join(map(repr, page.header.pending))}."
+                findings.append(Finding(kind="call without result", index=numbering.index(number), text=text))
+        return replace(report, findings=tuple(findings))
 
-    def report(self, reader: Reader) -> ImportReport:
-        """Return the report so far."""
-        numbering, kept = reader.numbering(), self._total
-        return ImportReport(
-            messages=kept.messages,
-            pages=kept.pages,
-            first=None if kept.first is None else numbering.index(kept.first),
-            last=None if kept.last is None else numbering.index(kept.last),
-            marked=tuple(index for number in kept.marked if (index := numbering.index(number)) is not None),
-            findings=(*self._repairer.findings, *kept.findings),
-        )
+    def _examine(self, message: Message) -> Examined:
+        """Return a message with the findings that do not depend on the context."""
+        findings: list[Finding] = []
+        if UNREADABLE not in message.meta and message.role != "tool" and message.has_content:
+            if message.role == "system" and "system" in self._roles:
+                text = "There is more than one system message."
+                findings.append(Finding(kind="further system prompt", text=text))
+            elif message.role == "assistant" and self._roles <= {"system"}:
+                findings.append(Finding(kind="assistant first", text="The history begins with the assistant."))
+            self._roles.add(message.role)
+        ids = [call.id for call in message.tool_calls]
+        if len(set(ids)) < len(ids):
+            findings.append(Finding(kind="duplicate call id", text=f"Calls of one message share an id: {ids}."))
+        return message, findings
 
-    def _arrive(self, plan: Plan, message: Message) -> int:
-        if UNREADABLE in message.meta:
-            return self._store_marked(plan, message)
-        if message.role == "tool":
-            return self._result(plan, message)
-        if not message.has_content:
-            number = self._store_marked(plan, message)
-            self._find(plan, "empty", number, "A message without content cannot be shown.")
-            return number
+
+def _store(plan: Plan, message: Message) -> tuple[int, list[Finding]]:
+    """Plan the arrival of a message, with a mark if it cannot be shown; return its number, and why it has a mark."""
+    arrived = plan.next_message
+    if UNREADABLE in message.meta:
+        return store_marked(plan, message), []
+    if message.role != "tool":
+        if message.has_content:
+            return receive(plan, message), []
+        return store_marked(plan, message), [Finding(kind="empty", text="A message without content cannot be shown.")]
+    try:
         number = receive(plan, message)
-        if message.role == "system":
-            self._part.prompts += 1
-            if self._part.prompts > 1:
-                self._find(plan, "further system prompt", number, "There is more than one system message.")
-        elif not self._part.has_turns:
-            self._part.has_turns = True
-            if message.role == "assistant":
-                self._find(plan, "assistant first", number, "The history begins with the assistant.")
-        return number
-
-    def _result(self, plan: Plan, message: Message) -> int:
-        arrived = plan.next_message
-        try:
-            number = receive(plan, message)
-        except InvalidOperation as error:
-            number = self._store_marked(plan, message)
-            unknown = isinstance(error, InvalidValue)
-            self._find(plan, "orphaned result" if unknown else "conflicting result", number, str(error))
-            return number
-        if number < arrived:
-            known = plan.numbering().index(number)
-            number = self._store_marked(plan, message)
-            self._find(plan, "duplicate result", number, f"The same result is message {known} already.")
-        return number
-
-    def _store_marked(self, plan: Plan, message: Message) -> int:
-        number = store_marked(plan, message)
-        self._part.marked.append(number)
-        return number
-
-    def _find(self, reader: Reader, kind: str, number: int, text: str) -> None:
-        index = reader.numbering().index(number)
-        self._part.findings.append(Finding(kind=kind, index=index, text=text))
-
-
-class _Tally(Struct):
-    """The counts and findings of an import so far."""
-
-    messages: int = 0
-    pages: int = 0
-    first: int | None = None
-    last: int | None = None
-    marked: list[int] = []
-    findings: list[Finding] = []
-    callers: dict[int, int] = {}
-    prompts: int = 0
-    has_turns: bool = False
-    newest_page: int = -1
-
-    def copy(self) -> "_Tally":
-        return replace(self, marked=[*self.marked], findings=[*self.findings], callers={**self.callers})
-
-    def add(self, number: int, page: int) -> None:
-        """Count a message and, if it is a new one, its page."""
-        self.messages += 1
-        self.pages += page > self.newest_page
-        self.newest_page = max(page, self.newest_page)
-        self.first = number if self.first is None else self.first
-        self.last = number
+    except InvalidOperation as error:
+        kind = "orphaned result" if isinstance(error, InvalidValue) else "conflicting result"
+        return store_marked(plan, message), [Finding(kind=kind, text=str(error))]
+    if number >= arrived:
+        return number, []
+    text = f"The same result is message {plan.message_index(number)} already."
+    return store_marked(plan, message), [Finding(kind="duplicate result", text=text)]
