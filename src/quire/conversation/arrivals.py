@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from quire.core.exchanges import FORMS, exchange_fields, exchange_name
 from quire.core.plan import Plan
 from quire.core.reader import Reader, slot_of
-from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, page_number, segment_number
+from quire.core.records import GAPS, Header, PageRecord, call_key, message_id_key, page_key, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_milliseconds
 from quire.model.messages import Message, ToolCall, count_message_tokens
@@ -28,30 +28,27 @@ class InsertPosition(Struct, frozen=True, gc=False):
     before: int | None = None
 
 
-def receive(plan: Plan, message: Message, place: InsertPosition | None = None) -> int:
+def receive(plan: Plan, message: Message, place: InsertPosition | None = None, mark: Mark = Mark.NONE) -> int:
     """Plan the arrival of a message at the end of the conversation or at a place in it; return its number.
 
     A result joins the exchange that made the call. A system message before all others is the prompt. A user or
     assistant message at the end of the conversation closes the exchange that waits for results. A message with a time
-    of its own gives this time to its page.
+    of its own gives this time to its page. A message with a mark is stored at the end and not shown.
     """
-    if message.at is None:
-        return _receive(plan, message, place)
-    plan.moment = to_milliseconds(message.at)
-    try:
-        return _receive(plan, message, place)
-    finally:
-        plan.moment = plan.now
+    plan.moment = plan.now if message.at is None else to_milliseconds(message.at)
+    plain = plan.redact_message(message)
+    number = _receive(plan, plain, place) if mark is Mark.NONE else _add(plan, plain, end_of_conversation(plan), mark)
+    plan.moment = plan.now
+    return number
 
 
 def _receive(plan: Plan, message: Message, place: InsertPosition | None) -> int:
-    message = plan.redact_message(message)
     if message.role == "tool":
         return add_result(plan, message)
     if message.tool_calls:
         message = _with_original_names(plan, message)
     if message.role == "system" and (segment := plan.first_segment(SegmentType.SYSTEM)) is not None and _is_first(plan):
-        return _add(plan, message, InsertPosition(page_key(segment, 0)), name=_prompt_name(message), pinned=True)
+        return _add(plan, message, InsertPosition(page_key(segment, 0)))
     end = end_of_conversation(plan)
     if place not in (None, end) or message.role == "system":
         return _add(plan, message, place or end)
@@ -81,11 +78,12 @@ def find_message(reader: Reader, message_id: str) -> int | None:
 
 def store_marked(plan: Plan, message: Message, mark: Mark = Mark.UNSHOWABLE) -> int:
     """Store a message at the end of the conversation with a mark, so that it is not shown; return its number."""
-    if message.at is not None:
-        plan.moment = to_milliseconds(message.at)
-    number = _add(plan, plan.redact_message(message), end_of_conversation(plan), mark=mark)
-    plan.moment = plan.now
-    return number
+    return receive(plan, message, mark=mark)
+
+
+def mark_page(plan: Plan, page: PageRecord, mark: Mark, standin: int = 0) -> None:
+    """Take the messages of a page out of the conversation. `standin` is the key of their summary."""
+    plan.change(page, mark=mark, standin=standin, lifecycle=Lifecycle.COLD_ARCHIVED)
 
 
 def set_prompt(plan: Plan, message: Message) -> int:
@@ -96,17 +94,13 @@ def set_prompt(plan: Plan, message: Message) -> int:
             "This context has no SYSTEM segment for a prompt.", Hint("add_segment", purpose="to add one")
         )
     message = plan.redact_message(message)
-    name = _prompt_name(message)
     root = page_key(segment, 0)
-    prompts = ((page, plan.message(page.header.numbers[0]).message) for page in plan.members(root) if is_prompt(page))
-    page = next((page for page, known in prompts if known.name == message.name), None)
-    if page is None:
-        return _add(plan, message, InsertPosition(root), name=name, pinned=True)
-    number = page.header.numbers[0]
-    known = plan.message(number).message
-    if (known.content, known.role) == (message.content, message.role):
-        return number
-    return replace_message(plan, page, number, message)
+    for page in plan.members(root):
+        number = page.header.numbers[0] if page.header.form is Form.SYSTEM else None
+        if number is not None and (known := plan.message(number).message).name == message.name:
+            is_same = (known.content, known.role) == (message.content, message.role)
+            return number if is_same else replace_message(plan, page, number, message)
+    return _add(plan, message, InsertPosition(root))
 
 
 def replace_message(plan: Plan, page: PageRecord, number: int, message: Message) -> int:
@@ -131,17 +125,15 @@ def add_result(plan: Plan, message: Message) -> int:
     page = exchange_awaiting(plan, call_id)
     if page is not None:
         return _add_to_exchange(plan, page, message)
-    for page in _exchanges_calling(plan, call_id):
-        for number in page.header.numbers:
-            known = plan.message(number).message
-            if known.tool_call_id == call_id:
-                if known.content == message.content:
-                    return number
-                index = plan.numbering().index(number)
-                raise InvalidOperation(
-                    f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs.",
-                    Hint("conversation.replace", arguments=f"{index}, …", purpose="to change it"),
-                )
+    for number, known in _messages_calling(plan, call_id):
+        if known.tool_call_id == call_id:
+            if known.content == message.content:
+                return number
+            index = plan.numbering().index(number)
+            raise InvalidOperation(
+                f"Call {short_repr(call_id)} has a result already, message {index}, and this one differs.",
+                Hint("conversation.replace", arguments=f"{index}, …", purpose="to change it"),
+            )
     original = _original_id(plan, call_id)
     if original is not None:
         return add_result(plan, rename_calls(message, str, lambda _: original))
@@ -191,33 +183,22 @@ def require_conversation(reader: Reader) -> int:
     return number
 
 
-def is_prompt(page: PageRecord) -> bool:
-    """Return True if a page of a SYSTEM segment holds a system message and not a text."""
-    return page.header.form is Form.SYSTEM
-
-
-def _add(
-    plan: Plan,
-    message: Message,
-    place: InsertPosition,
-    *,
-    name: str | None = None,
-    pinned: bool = False,
-    mark: Mark = Mark.NONE,
-) -> int:
+def _add(plan: Plan, message: Message, place: InsertPosition, mark: Mark = Mark.NONE) -> int:
+    """Add a page with a message. A page of the system segment is a prompt: it is pinned and has the message's name."""
     folder, before = place.folder, place.before
     rank = plan.append_rank(folder) if before is None else plan.rank_before(folder, before)
+    is_prompt = message.role == "system" and segment_number(folder) == plan.first_segment(SegmentType.SYSTEM)
     key = plan.next_key(segment_number(folder))
     number = plan.add_message(key, message)
     header = Header(
         folder=False,
-        name=name or exchange_name(message),
+        name=collapse_whitespace(message.name or "")[:MAX_NAME] or PROMPT if is_prompt else exchange_name(message),
         description="",
         **plan.origin(),
         tokens=count_message_tokens(message, plan.count),
         messages=1,
         lifecycle=Lifecycle.ACTIVE if mark is Mark.NONE else Lifecycle.COLD_ARCHIVED,
-        pinned=pinned,
+        pinned=is_prompt,
         numbers=(number,),
         pending=tuple(call.id for call in message.tool_calls),
         form=FORMS[message.role],
@@ -231,16 +212,13 @@ def _add(
 
 def _continued_exchange(plan: Plan, message: Message) -> PageRecord | None:
     """Return the exchange that an item of the Responses API continues: one answer arrives item by item."""
-    page = plan.last_exchange() if message.role == "assistant" else None
-    if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1:
-        return None
-    newest = next(plan.members(end_of_conversation(plan).folder, reverse=True), None)
-    if newest is not None and newest.header.form is Form.SYSTEM:  # a message of the system ends the answer of the model
+    page = next(plan.newest_leaves(), None) if message.role == "assistant" else None
+    if page is None or page.header.form is not Form.ASSISTANT or len(page.header.numbers) != 1 or page.header.closed:
         return None
     known = plan.message(page.header.numbers[0]).message
     sources = [(message.meta.get(key), known.meta.get(key)) for key in ("model", "id")]
     another = any(by is not None and before is not None and by != before for by, before in sources)  # of two responses
-    return page if known.origin == "responses" and not page.header.closed and not another else None
+    return page if known.origin == "responses" and not another else None
 
 
 def _join(plan: Plan, page: PageRecord, message: Message) -> int:
@@ -282,12 +260,11 @@ def _add_to_exchange(plan: Plan, page: PageRecord, message: Message) -> int:
 
 
 def exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
-    """Return the exchange that waits for the result of a call: the newest one, marked ones last."""
+    """Return the exchange that waits for the result of a call: the open one, else the newest, marked ones last."""
     waiting = plan.waiting_exchange()
-    if waiting is not None and plan.counters[segment_number(waiting)].next == page_number(waiting) + 1:
-        page = plan.page(waiting)  # the usual case: the newest exchange waits
-        if isinstance(page, PageRecord) and call_id in page.header.pending:
-            return page
+    page = None if waiting is None else plan.page(waiting)
+    if isinstance(page, PageRecord) and call_id in page.header.pending:
+        return page
     return next((page for page in _exchanges_calling(plan, call_id) if call_id in page.header.pending), None)
 
 
@@ -298,15 +275,22 @@ def _exchanges_calling(plan: Plan, call_id: str) -> list[PageRecord]:
     return sorted(pages, key=lambda page: page.header.mark is not Mark.NONE)
 
 
+def _messages_calling(plan: Plan, call_id: str) -> Iterator[tuple[int, Message]]:
+    """Yield the messages of these exchanges with their numbers. An exchange is also found by a spelling of its call."""
+    for page in _exchanges_calling(plan, call_id):
+        for number in page.header.numbers:
+            yield number, plan.message(number).message
+
+
 def _with_original_names(plan: Plan, message: Message) -> Message:
     """Return a message with the original names of its tools instead of the spellings that the provider got."""
-    found = {call.name: _original_name(plan, call.name) for call in message.tool_calls if is_spelled(call.name)}
-    return rename_calls(message, lambda name: found.get(name) or name, str) if any(found.values()) else message
-
-
-def _original_name(plan: Plan, name: str) -> str | None:
-    known = (call.name for call in _calls_known_by(plan, name) if spell_name(call.name) == name)
-    return find_original_name(name) or next(known, None)
+    found: dict[str, str] = {}
+    for name in {call.name for call in message.tool_calls if is_spelled(call.name)}:
+        known = (call.name for _, other in _messages_calling(plan, name) for call in other.tool_calls)
+        original = find_original_name(name) or next((known for known in known if spell_name(known) == name), None)
+        if original is not None:
+            found[name] = original
+    return rename_calls(message, lambda name: found.get(name, name), str) if found else message
 
 
 def _original_id(plan: Plan, call_id: str) -> str | None:
@@ -315,22 +299,11 @@ def _original_id(plan: Plan, call_id: str) -> str | None:
     The id is sent in another spelling if it is not legal, and with a number if it was used before.
     """
     if is_spelled(call_id):
-        ids = (call.id for call in _calls_known_by(plan, call_id) if call.id != call_id)
-        return next((known for known in ids if spell_id(known) == call_id), None)
+        known = (call.id for _, message in _messages_calling(plan, call_id) for call in message.tool_calls)
+        return next((found for found in known if found != call_id and spell_id(found) == call_id), None)
     repeated, _, number = call_id.rpartition("_")
     uses = range(2, len(plan.callers(call_key(repeated))) + 1) if number.isdecimal() else ()
     return repeated if number in map(str, uses) and exchange_awaiting(plan, repeated) else None
-
-
-def _calls_known_by(plan: Plan, spelling: str) -> Iterator[ToolCall]:
-    """Yield the calls of the exchanges that are found by a spelling, newest first."""
-    for page in _exchanges_calling(plan, spelling):
-        for number in page.header.numbers:
-            yield from plan.message(number).message.tool_calls
-
-
-def _prompt_name(message: Message) -> str:
-    return collapse_whitespace(message.name or "")[:MAX_NAME] or PROMPT
 
 
 def _is_first(plan: Plan) -> bool:
@@ -344,23 +317,24 @@ def _is_first(plan: Plan) -> bool:
 
 
 def place_before(plan: Plan, number: int) -> InsertPosition:
-    """Return the place before another message; inside an exchange, the place after that exchange."""
-    conversation = require_conversation(plan)
+    """Return the place before another message; inside an exchange, the place after that exchange.
+
+    If that message is not in the conversation, it is the place before the next one that is.
+    """
+    conversation, numbering = require_conversation(plan), plan.numbering()
     root = page_key(conversation, 0)
     for at in range(number, plan.next_message):
-        page = plan.page_of(at) if plan.numbering().index(at) is not None else None
+        page = plan.page_of(at) if numbering.index(at) is not None else None
         if page is None:
             continue
-        if segment_number(page.key) != conversation:
-            if is_prompt(page):
-                first = next(plan.members(root), None)
-                return InsertPosition(root, first.key if first else None)
-            continue
-        home = plan.home_of(page) if page.is_cold else page.parent
-        if home != page.parent or (not page.is_cold and plan.cold_top(page) is not None):
-            continue
-        if page.header.numbers[0] == at or at not in page.header.numbers:
-            return InsertPosition(home or root, page.key)
-        following = next(plan.members(home or root, after=slot_of(page)), None)
-        return InsertPosition(home or root, following.key if following else None)
+        if page.header.form is Form.SYSTEM and segment_number(page.key) != conversation:
+            return _position(root, next(plan.members(root), None))
+        if segment_number(page.key) == conversation and page.parent == plan.home_of(page):
+            is_inside = at in page.header.numbers[1:]
+            following = next(plan.members(page.parent, after=slot_of(page)), None) if is_inside else page
+            return _position(page.parent, following)
     return InsertPosition(root)
+
+
+def _position(folder: int, following: PageRecord | None) -> InsertPosition:
+    return InsertPosition(folder, None if following is None else following.key)
