@@ -4,27 +4,35 @@ A cleanup destroys the marked messages and renumbers the others. Edits can also 
 design documents.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.msgpack import encode
+
 from quire.conversation import batches
-from quire.conversation.arrivals import InsertPosition, end_of_conversation, place_before, receive, replace_message
+from quire.conversation.arrivals import (
+    InsertPosition,
+    end_of_conversation,
+    mark_page,
+    place_before,
+    receive,
+    replace_message,
+)
 from quire.conversation.batches import Cleanup, Modification
 from quire.core.plan import Plan
-from quire.core.reader import Numbering, Reader, merge_gaps, slot_of
+from quire.core.reader import Reader, merge_gaps, slot_of
 from quire.core.records import GAPS, PageRecord
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.model.pages import Lifecycle, Mark, PageIndex
+from quire.model.pages import Mark, PageIndex
 from quire.model.text import check_text
 from quire.providers import parse
-from quire.storage.base import MESSAGE
 from quire.system.compressed_summaries import add_summary, remake_summary
 from quire.system.rules import check_not_waiting, check_unpinned
 
 
 def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Modification:
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     place: InsertPosition | None = None
     if at is not None:
         if at != plan.numbering().length or type(at) is not int:
@@ -32,20 +40,15 @@ def insert(plan: Plan, messages: Sequence[Message], at: int | None = None) -> Mo
             place = place_before(plan, number)
             page = plan.page_of(number)
             if page is not None and number in page.header.numbers[1:]:
-                notes.append(f"Message {at} is inside an exchange; the new one is added after that exchange.")
+                notes = (f"Message {at} is inside an exchange; the new one is added after that exchange.",)
         lone = _lone_result(messages)
         if lone is not None:
             raise InvalidValue(
                 f"A result belongs to its call; insert the result of {short_repr(lone.tool_call_id)} without `at`."
             )
     numbers = [receive(plan, message, place) for message in messages]
-    return Modification(
-        operation="insert",
-        batch=len(plan.batches()),
-        inserted=_indices(plan, numbers),
-        pages=_pages(plan, [page for number in numbers if (page := plan.page_of(number))]),
-        notes=tuple(notes),
-    )
+    pages = [page for number in numbers if (page := plan.page_of(number))]
+    return _result(plan, "insert", pages, inserted=numbers, notes=notes)
 
 
 def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
@@ -55,10 +58,10 @@ def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
     ]
     summaries = {page.header.standin: page.parent for page in pages if page.header.mark is Mark.COMPRESSED}
     for page in pages:
-        plan.change(page, mark=Mark.DELETED, standin=0, lifecycle=Lifecycle.COLD_ARCHIVED)
+        mark_page(plan, page, Mark.DELETED)
     for summary, folder in summaries.items():
         remake_summary(plan, summary, folder)
-    return _result(plan, "delete", wanted, pages)
+    return _covering_result(plan, "delete", wanted, pages)
 
 
 def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Message]) -> Modification:
@@ -77,47 +80,37 @@ def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Messa
     if half is not None:
         _check_editable(plan, half, "replace")
         fresh = replace_message(plan, half, numbers[0], plan.redact_message(messages[0]))
-        return Modification(
-            operation="replace",
-            batch=len(plan.batches()),
-            covered=tuple(wanted),
-            inserted=_indices(plan, [fresh]),
-            pages=_pages(plan, [half]),
-        )
+        return _result(plan, "replace", [half], covered=tuple(wanted), inserted=[fresh])
     lone = _lone_result(messages)
     if lone is not None:
         raise InvalidValue(f"The result of {short_repr(lone.tool_call_id)} can only replace a result of the same call.")
     pages = _pages_to_edit(plan, wanted, "replace")
-    first = pages[0]
-    place = InsertPosition(first.parent if first.parent is not None else end_of_conversation(plan).folder, first.key)
-    if plan.cold_top(first) is not None and plan.home_of(first) != first.parent:
-        place = end_of_conversation(plan)
-    old = {number for page in pages for number in page.header.numbers}
+    first, arrived = pages[0], plan.next_message
+    stays = first.parent is not None and plan.home_of(first) == first.parent
+    place = InsertPosition(first.parent or 0, first.key) if stays else end_of_conversation(plan)
     fresh_numbers = [receive(plan, message, place) for message in messages]
     for page in pages:
         now = plan.page(page.key)
-        if isinstance(now, PageRecord) and set(now.header.numbers) != old & set(now.header.numbers):
+        if isinstance(now, PageRecord) and max(now.header.numbers) >= arrived:
             raise InvalidOperation("Cannot replace an exchange by a result of its own call; replace only that result.")
-        plan.change(page, mark=Mark.REPLACED, lifecycle=Lifecycle.COLD_ARCHIVED)
-    return _result(plan, "replace", wanted, pages, inserted=_indices(plan, fresh_numbers))
+        mark_page(plan, page, Mark.REPLACED)
+    return _covering_result(plan, "replace", wanted, pages, inserted=fresh_numbers)
 
 
 def compress(plan: Plan, indices: "int | Iterable[int]", summary: str | None = None) -> Modification:
     wanted = check_indices(plan, indices)
     text = None if summary is None else check_text(plan.redact(summary), "summary")
     pages = [page for page in _pages_to_edit(plan, wanted, "compress") if page.header.mark is Mark.NONE]
-    runs = list(_runs(plan, pages))
+    runs = _runs(plan, pages)
     if text is not None and len(runs) > 1:
         raise InvalidValue(
             f"One summary cannot replace {len(runs)} separate runs of messages; compress them one by one."
         )
-    summaries: list[PageRecord] = []
-    for run in runs:
-        page = add_summary(plan, run, text)
-        summaries.append(page)
+    summaries = [add_summary(plan, run, text) for run in runs]
+    for run, page in zip(runs, summaries, strict=True):
         for original in run:
-            plan.change(original, mark=Mark.COMPRESSED, standin=page.key, lifecycle=Lifecycle.COLD_ARCHIVED)
-    return _result(plan, "compress", wanted, pages, summaries=_pages(plan, summaries))
+            mark_page(plan, original, Mark.COMPRESSED, page.key)
+    return _covering_result(plan, "compress", wanted, pages, summaries=_pages(plan, summaries))
 
 
 def entry_before(state: Reader, message: Message | int) -> int:
@@ -216,39 +209,38 @@ def _lone_result(messages: Sequence[Message]) -> Message | None:
     return None
 
 
-def _runs(plan: Plan, pages: Sequence[PageRecord]) -> Iterator[list[PageRecord]]:
-    """Yield the pages in runs: the pages of a run are neighbours in one folder."""
-    folders: dict[int | None, list[PageRecord]] = {}
-    for page in pages:
-        folders.setdefault(page.parent if not page.is_cold else ~page.key, []).append(page)
-    for members in folders.values():
-        members.sort(key=slot_of)
-        run = [members[0]]
-        for page in members[1:]:
-            last = run[-1]
-            following = None if last.parent is None else next(plan.members(last.parent, after=slot_of(last)), None)
-            if following is not None and following.key == page.key:
-                run.append(page)
-            else:
-                yield run
-                run = [page]
-        yield run
+def _runs(plan: Plan, pages: Sequence[PageRecord]) -> list[list[PageRecord]]:
+    """Return the pages in runs: the pages of a run are neighbours in one folder."""
+    runs: list[list[PageRecord]] = []
+    following: PageRecord | None = None
+    for page in sorted(pages, key=lambda page: (page.parent or 0, slot_of(page))):
+        if following is not None and following.key == page.key:
+            runs[-1].append(page)
+        else:
+            runs.append([page])
+        neighbours = iter(()) if page.is_cold else plan.members(page.parent or 0, after=slot_of(page))
+        following = next(neighbours, None)
+    return runs
 
 
 def _result(
-    plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[PageRecord], **added: Any
+    plan: Plan, operation: str, pages: Iterable[PageRecord], inserted: Iterable[int] = (), **more: Any
 ) -> Modification:
+    batch, indices = len(plan.batches()), _indices(plan, inserted)
+    return Modification(operation=operation, batch=batch, pages=_pages(plan, pages), inserted=indices, **more)
+
+
+def _covering_result(
+    plan: Plan, operation: str, wanted: Sequence[int], pages: Sequence[PageRecord], **more: Any
+) -> Modification:
+    """Return the result of an edit that took these pages out of the conversation, for the messages that were named."""
     covered = _indices(plan, sorted(number for page in pages for number in page.header.numbers))
-    more = sorted(set(covered) - set(wanted))
-    skipped = sorted(set(wanted) - set(covered))
-    notes = []
-    if more:
-        notes.append(f"A call and its results go together: {_join_indices(more)} too.")
-    if skipped:
-        notes.append(f"Out of the conversation already: {_join_indices(skipped)}.")
-    changed = _pages(plan, pages)
-    batch = len(plan.batches())
-    return Modification(operation=operation, batch=batch, covered=covered, pages=changed, notes=tuple(notes), **added)
+    others = {
+        "A call and its results go together: {} too.": sorted(set(covered) - set(wanted)),
+        "Out of the conversation already: {}.": sorted(set(wanted) - set(covered)),
+    }
+    notes = tuple(note.format(_join_indices(indices)) for note, indices in others.items() if indices)
+    return _result(plan, operation, pages, covered=covered, notes=notes, **more)
 
 
 def _join_indices(indices: Sequence[int]) -> str:
@@ -270,38 +262,26 @@ def cleanup(plan: Plan) -> Cleanup:
 
     if plan.batches():
         raise InvalidOperation(f"Batch {len(plan.batches())} is open; end or commit it first.")
-    numbering = plan.numbering()
-    kept: set[int] = set()
-    marked = []
-    for page in plan.segment_pages():
-        if page.header.mark is Mark.NONE:
-            kept.update(page.header.numbers)
-        else:
-            marked.append(page)
+    numbering, pages = plan.numbering(), list(plan.segment_pages())
+    kept = {number for page in pages if page.header.mark is Mark.NONE for number in page.header.numbers}
     gone = [number for number in numbering.numbers() if number not in kept]
     if not gone:
         return Cleanup(renumbered={index: index for index in range(numbering.length)})
-    forget_pages(plan, [page.key for page in marked])
+    marked = [page.key for page in pages if page.header.mark is not Mark.NONE]
+    size = sum(len(encode(plan.message(number).message)) for number in gone)
+    forget_pages(plan, marked)
     old = plan.note(GAPS)
     gaps = merge_gaps(old.gaps if old else (), gone)
     plan.put_note(GAPS, gaps=gaps)
     plan.destroyed_messages.update(gone)
-    plan.erase_tails({page.key for page in marked}, kept)
+    plan.erase_tails(set(marked), kept)
     plan.horizon = plan.seq
     plan.apply_deferred()
-    fresh = Numbering(gaps, plan.next_message)
-    left = (number for number in numbering.numbers() if number in kept)
-    pairs = ((numbering.index(number), fresh.index(number)) for number in left)
-    records = (plan.state.storage.get(plan.state.context, MESSAGE, number) for number in gone)
-    return Cleanup(
-        renumbered={was: now for was, now in pairs if was is not None and now is not None},
-        messages=len(gone),
-        pages=len(marked),
-        bytes=sum(len(record.value) for record in records if record is not None),
-    )
+    left = _indices(plan, sorted(kept))
+    before = (index for number in sorted(kept) if (index := numbering.index(number)) is not None)
+    return Cleanup(renumbered=dict(zip(before, left, strict=True)), messages=len(gone), pages=len(marked), bytes=size)
 
 
-Planner = Callable[[Plan], Modification]
 _FIELDS = ("operation", "indices", "data", "batch")
 _OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "insert": ("indices", "data"),
@@ -315,7 +295,7 @@ _OPERATIONS: Mapping[str, tuple[str, ...]] = {
 """The operations and the fields that each of them has."""
 
 
-def planner_of(value: object, place: str) -> tuple[str, Planner]:
+def planner_of(value: object, place: str) -> tuple[str, Callable[[Plan], Modification]]:
     """Return the operation of a dict and its planner. Raises `InvalidValue` for a wrong field."""
     if not isinstance(value, Mapping):
         raise InvalidValue(
@@ -328,47 +308,44 @@ def planner_of(value: object, place: str) -> tuple[str, Planner]:
     if not isinstance(operation, str) or operation not in _OPERATIONS:
         raise InvalidValue(f"is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.", argument=f"{place}.operation")
     fields = _OPERATIONS[operation]
-    for field in ("indices", "data", "batch"):
+    for field in _FIELDS[1:]:
         if field not in fields and value.get(field) not in (None, [], ()):
             raise InvalidValue(
                 f"is {short_repr(value[field])}; {operation} takes {' and '.join(fields) or 'no other field'}.",
                 argument=f"{place}.{field}",
             )
-    indices, data, batch = value.get("indices", []), value.get("data"), value.get("batch")
+    indices = value.get("indices", [])
     if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
         raise InvalidValue(
             f"is {short_repr(indices)}; a list of message indices is needed.", argument=f"{place}.indices"
         )
-    return operation, _planner(operation, indices, data, batch, place)
+    planner, *arguments = _planner(operation, indices, value.get("data"), value.get("batch"), place)
+    return operation, lambda plan: planner(plan, *arguments)
 
 
-def _planner(operation: str, indices: Sequence[Any], data: object, batch: Any, place: str) -> Planner:
+def _planner(operation: str, indices: Sequence[Any], data: Any, batch: object, place: str) -> tuple[Any, ...]:
+    """Return the planner of an operation and its arguments."""
     match operation:
         case "insert":
-            messages = messages_of(data, f"{place}.data")
             if len(indices) > 1:
                 raise InvalidValue(f"has {len(indices)} entries; an insert has one place.", argument=f"{place}.indices")
-            at = indices[0] if indices else None
-            return lambda plan: insert(plan, messages, at)
+            return insert, messages_of(data, f"{place}.data"), *indices
         case "delete":
-            return lambda plan: delete(plan, indices)
+            return delete, indices
         case "replace":
-            messages = messages_of(data, f"{place}.data")
-            return lambda plan: replace(plan, indices, messages)
+            return replace, indices, messages_of(data, f"{place}.data")
         case "compress":
             if data is not None and not isinstance(data, str):
                 raise InvalidValue(
                     f"is {short_repr(data)}; a summary as text, or None, is needed.", argument=f"{place}.data"
                 )
-            return lambda plan: compress(plan, indices, data)
+            return compress, indices, data
         case "batch_start":
-            boundary = _single(indices, batch, place) if indices or batch is not None else None
-            return lambda plan: batches.batch_start(plan, boundary)
+            return batches.batch_start, _single(indices, batch, place) if indices or batch is not None else None
         case "batch_end":
-            target = _single(indices, batch, place)
-            return lambda plan: batches.batch_end(plan, target)
+            return batches.batch_end, _single(indices, batch, place)
         case _:
-            return batches.batch_commit
+            return (batches.batch_commit,)
 
 
 def messages_of(data: object, place: str = "data") -> list[Message]:
