@@ -10,14 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.core.entries import read_entry
-from quire.core.reader import Numbering, Reader
+from quire.core.reader import Reader
 from quire.core.records import PageRecord, page_key, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuireError
 from quire.model.clock import to_datetime
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex, SegmentType
-from quire.system.lifecycle import StoredWindow, window_pages
+from quire.system.lifecycle import window_pages
 
 _CHUNK = 256
 
@@ -78,9 +78,18 @@ class Messages(Sequence[Message]):
 
 
 def read_messages(reader: Reader, numbers: Iterable[int]) -> list[Message]:
-    """Return the messages with these numbers, each with its index."""
+    """Return copies of the messages with these numbers, each with its index."""
     numbering = reader.numbering()
-    return [_to_message(reader, numbering, number) for number in numbers]
+    found = []
+    for number in numbers:
+        index = numbering.index(number)
+        if index is None:
+            gone = "The message was destroyed by a cleanup."
+            raise InvalidOperation(gone, Hint("messages", purpose="for the others"))
+        message = reader.message(number).message
+        content, meta = deepcopy(message.content), deepcopy(message.meta)
+        found.append(replace(message, index=index, content=content, meta=meta))
+    return found
 
 
 def turns_of(messages: Iterable[Message]) -> Iterator[list[Message]]:
@@ -102,32 +111,22 @@ def date_messages(state: State, messages: Iterable[Message]) -> list[Message]:
 
     The arrival is the time of the entry that added the message. A fork does not have older entries: it uses the page.
     """
-    times: dict[int, datetime | None] = {}
-    numbering, dated = state.numbering(), []
-    for message in messages:
-        at = message.at
-        if at is None and 0 <= message.index < numbering.length:
-            record = state.message(numbering.number(message.index))
-            if record.seq not in times:
-                entry = read_entry(state, record.seq)
-                page = state.page(state.current_key(record.page)) if entry is None else None
-                time = page.header.created if isinstance(page, PageRecord) else None
-                time = time if entry is None else entry.time
-                times[record.seq] = None if time is None else to_datetime(time)
-            at = times[record.seq]
-        dated.append(message if at is message.at else replace(message, at=at))
-    return dated
+    numbering, times = state.numbering(), dict[int, int | None]()
 
+    def arrival(number: int) -> datetime | None:
+        seq = state.message(number).seq
+        if seq not in times:
+            entry, page = read_entry(state, seq), state.page_of(number)
+            times[seq] = entry.time if entry is not None else page.header.created if page is not None else None
+        time = times[seq]
+        return None if time is None else to_datetime(time)
 
-def _to_message(reader: Reader, numbering: Numbering, number: int) -> Message:
-    index = numbering.index(number)
-    if index is None:
-        raise InvalidOperation("The message was destroyed by a cleanup.", Hint("messages", purpose="for the others"))
-    message = reader.message(number).message
-    fields: dict[str, Any] = {"index": index, "meta": deepcopy(message.meta) if message.meta else {}}
-    if isinstance(message.content, list):
-        fields["content"] = deepcopy(message.content)
-    return replace(message, **fields)
+    return [
+        replace(message, at=arrival(numbering.number(message.index)))
+        if message.at is None and 0 <= message.index < numbering.length
+        else message
+        for message in messages
+    ]
 
 
 def numbers_in_place(reader: Reader) -> Sequence[int]:
@@ -212,30 +211,24 @@ def items(state: State, *, active: bool = False, content: bool = True) -> Iterat
 
     Without `content` no body is read.
     """
-    found: list[tuple[int, PageRecord, StoredWindow | None]] = [
-        (page.header.born, page, None) for page in _pages(state)
-    ]
-    found += [(window.meta.at, window.page, window) for window in window_pages(state)]
-    for seq, page, window in sorted(found, key=lambda item: (item[0], item[1].key)):
+    windows = {window.key: window for window in window_pages(state)}
+    places = [(window.meta.at, key, window.page) for key, window in windows.items()]
+    places += [(page.header.born, page.key, page) for page in _message_pages(state)]
+    for seq, key, page in sorted(places, key=lambda place: place[:2]):
+        window = windows.get(key)
         obsolete = page.header.mark is not Mark.NONE if window is None else window.obsolete
         if not (active and obsolete):
-            yield Item(
-                id=state.index(page.key),
-                type=_TYPES[page.header.form],
-                content=window.id if window is not None else _content(state, page) if content else "",
-                seq=seq,
-                obsolete=obsolete,
-            )
+            text = window.id if window is not None else _content(state, page) if content else ""
+            yield Item(id=state.index(key), type=_TYPES[page.header.form], content=text, seq=seq, obsolete=obsolete)
 
 
-def _pages(state: State) -> Iterator[PageRecord]:
-    """Yield the leaves of the prompt and of the conversation."""
-    for number, segment in state.live_segments():
-        is_prompt = segment.type is SegmentType.SYSTEM
-        if is_prompt or number == state.conversation():
-            for page in state.segment_pages(number):
-                if not page.header.folder and (is_prompt or page.header.form is not Form.TEXT):
-                    yield page
+def _message_pages(state: State) -> Iterator[PageRecord]:
+    """Yield the leaves of the prompt, and those of the conversation that are not plain texts."""
+    conversation = state.conversation()
+    for segment in _message_segments(state):
+        for page in state.segment_pages(segment):
+            if not page.header.folder and (segment != conversation or page.header.form is not Form.TEXT):
+                yield page
 
 
 def _content(state: State, page: PageRecord) -> str:
