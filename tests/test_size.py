@@ -29,7 +29,7 @@ PACKAGES = {
     "maintenance": 1_641,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 4_307,
+    "next": 4_275,
     "providers": 3_107,
     "search": 3_607,
     "server": 9_108,
@@ -44,7 +44,7 @@ PACKAGES = {
 PYTHON = 67_600
 FILES = 271
 """Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
-TEST_LINES, MEASURING = 43_800, 13_478
+TEST_LINES, MEASURING = 43_832, 13_478
 """The most lines of `tests`, and of `bench` and `proof` together."""
 LOOK_INSIDE = 0
 """The most files of tests that look inside (see tests/outside.py)."""

@@ -52,7 +52,8 @@ class Commit(Struct, frozen=True, gc=False):
     """All changes of one commit. It creates the entry `seq`, and is refused if that exists or a number is left out.
 
     A record is in `put` or in `delete`, at most once. `replace` gives older entries another value; a missing one is
-    ignored. The entries below `expire` are removed.
+    ignored. The entries below `expire` are removed. `earlier` are entries that this commit creates before its own, such
+    as those of a transaction: their numbers end at `seq - 1`.
     """
 
     seq: int
@@ -62,6 +63,17 @@ class Commit(Struct, frozen=True, gc=False):
     delete: Sequence[tuple[Family, int]] = ()
     replace: Sequence[tuple[int, bytes]] = ()
     expire: int = 0
+    earlier: Sequence[StoredEntry] = ()
+
+    @property
+    def first(self) -> int:
+        """The number of the first entry that it creates."""
+        return self.seq - len(self.earlier)
+
+    @property
+    def entries(self) -> tuple[StoredEntry, ...]:
+        """All entries that it creates."""
+        return (*self.earlier, StoredEntry(self.seq, self.head, self.entry))
 
 
 class Loaded(Struct, frozen=True, gc=False):
@@ -157,8 +169,12 @@ def name_taken(name: str) -> Conflict:
 
 def check_commit(commit: Commit) -> None:
     """Raise `InvalidValue` if a commit has an unknown family, or a number that no storage can keep."""
+    numbers = [entry.seq for entry in commit.earlier]
+    if numbers != [*range(commit.first, commit.seq)]:
+        raise InvalidValue(f"The earlier entries {short_repr(numbers)} do not end at {commit.seq - 1} without a gap.")
     for family, key in (
-        (PAGE, commit.seq - 1),
+        (PAGE, commit.first - 1),
+        (PAGE, commit.seq),
         *((family, record.key) for family, record in commit.put),
         *commit.delete,
     ):

@@ -47,12 +47,18 @@ class Frame(Struct, array_like=True, frozen=True, gc=False):
     delete: list[tuple[int, int]] = []
     replace: list[tuple[int, bytes]] = []
     expire: int = 0
+    earlier: list[StoredEntry] = []
+
+    @property
+    def first(self) -> int:
+        """The number of the first entry, which is in the key of the object."""
+        return self.seq - len(self.earlier)
 
     def commit(self) -> Commit:
         """Return the commit."""
         put = [(FAMILIES[code], Record(key, value, parent, rank)) for code, key, value, parent, rank in self.put]
         delete = [(FAMILIES[code], key) for code, key in self.delete]
-        return Commit(self.seq, self.head or b"", self.entry, put, delete, self.replace, self.expire)
+        return Commit(self.seq, self.head or b"", self.entry, put, delete, self.replace, self.expire, self.earlier)
 
 
 Where = tuple[int, int, int, int]
@@ -188,7 +194,8 @@ def frame_of(commit: Commit, writer: bytes) -> Frame:
     """Return a commit as it is stored."""
     put = [(CODES[family], each.key, each.value, each.parent, each.rank) for family, each in commit.put]
     delete = [(CODES[family], key) for family, key in commit.delete]
-    return Frame(writer, commit.seq, commit.head, commit.entry, put, delete, list(commit.replace), commit.expire)
+    replace, earlier = list(commit.replace), list(commit.earlier)
+    return Frame(writer, commit.seq, commit.head, commit.entry, put, delete, replace, commit.expire, earlier)
 
 
 def pack_of(table: Table, writers: dict[int, bytes], objects: dict[int, tuple[str, int]]) -> Pack:

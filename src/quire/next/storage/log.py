@@ -160,14 +160,14 @@ class LogStorage:
     def commit(self, context: Id, commit: Commit) -> None:
         check_commit(commit)
         with self._locked(context) as state:
-            if not state.pack or commit.seq != state.table.seq + 1:
+            if not state.pack or commit.first != state.table.seq + 1:
                 self._reader.refresh(state)
-            if not state.pack or commit.seq != state.table.seq + 1:
-                raise conflict(state.table.seq or None, commit.seq)
+            if not state.pack or commit.first != state.table.seq + 1:
+                raise conflict(state.table.seq or None, commit.first)
             frame, key = framed(encode(frame_of(commit, self._writer))), self._next_key(state)
             if not self._blobs.create(key, b"".join([frame, *state.recent])):
                 self._reader.refresh(state)
-                raise conflict(state.table.seq or None, commit.seq)
+                raise conflict(state.table.seq or None, commit.first)
             if not self._confirm(state, commit.seq, key):
                 state.table.apply(commit)
                 self._reader.remember(state, frame, commit.seq, self._writer)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from copy import copy
 from itertools import count
 from threading import RLock
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from quire.next.storage.contract import (
     FAMILIES,
@@ -28,28 +28,25 @@ from quire.storage.base import check_context_name
 
 Place = tuple[int, int]
 """The place of a page among its siblings: (rank, key)."""
-T = TypeVar("T", int, Place)
+_ENTRIES: Final = "entries"
 V = TypeVar("V")
 
 
 class Table:
     """The records and the entries of one context, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, seq: int = 0) -> None:
         self.records: dict[Family, dict[int, Record]] = {family: {} for family in FAMILIES}
         self.entries: dict[int, StoredEntry] = {}
-        self.seq = 0
-        self._keys: dict[Family, list[int]] = {family: [] for family in FAMILIES}
-        self._children: dict[int, list[Place]] = {}
-        self._numbers: list[int] = []
+        self.seq = seq
+        self._order: dict[str | int, list[Any]] = {each: [] for each in (*FAMILIES, _ENTRIES)}
+        """Sorted lists: the keys of each family, the numbers of the entries, and the places below each parent."""
 
     def copy(self) -> "Table":
         other = copy(self)
         other.records = {family: dict(records) for family, records in self.records.items()}
         other.entries = dict(self.entries)
-        other._keys = {family: list(keys) for family, keys in self._keys.items()}
-        other._children = {parent: list(places) for parent, places in self._children.items()}
-        other._numbers = list(self._numbers)
+        other._order = {name: list(items) for name, items in self._order.items()}
         return other
 
     def apply(self, commit: Commit) -> None:
@@ -61,63 +58,59 @@ class Table:
         for seq, entry in commit.replace:
             if seq in self.entries:
                 self.set_entry(StoredEntry(seq, self.entries[seq].head, entry))
-        while self._numbers and self._numbers[0] < commit.expire:
-            self.entries.pop(self._numbers[0], None)
-            del self._numbers[0]
-        self.set_entry(StoredEntry(commit.seq, commit.head, commit.entry))
+        for made in commit.entries:
+            self.set_entry(made)
+        numbers = self._order[_ENTRIES]
+        while numbers and numbers[0] < commit.expire:
+            self.entries.pop(numbers[0], None)
+            del numbers[0]
         self.seq = commit.seq
 
     def put(self, family: Family, record: Record) -> None:
         """Add or replace a record."""
-        records = self.records[family]
-        old = records.get(record.key)
+        old = self.records[family].get(record.key)
         if old is None:
-            _insert(self._keys[family], record.key)
+            _insert(self._order[family], record.key)
         elif old.parent is not None and (old.parent, old.rank) != (record.parent, record.rank):
-            _remove(self._children[old.parent], (old.rank, old.key))
-        records[record.key] = record
+            _remove(self._order[old.parent], (old.rank, old.key))
+        self.records[family][record.key] = record
         if record.parent is not None:
-            _insert(self._children.setdefault(record.parent, []), (record.rank, record.key))
+            _insert(self._order.setdefault(record.parent, []), (record.rank, record.key))
 
     def delete(self, family: Family, key: int) -> None:
         """Remove a record. A missing one is ignored."""
         old = self.records[family].get(key)
         if old is not None:
             if old.parent is not None:
-                _remove(self._children[old.parent], (old.rank, key))
-            _remove(self._keys[family], key)
+                _remove(self._order[old.parent], (old.rank, key))
+            _remove(self._order[family], key)
             del self.records[family][key]
 
     def set_entry(self, entry: StoredEntry) -> None:
         """Add or replace an entry."""
         self.entries[entry.seq] = entry
-        _insert(self._numbers, entry.seq)
+        _insert(self._order[_ENTRIES], entry.seq)
 
     def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
         """Yield records by key. One that changes meanwhile is read when it is reached."""
         records = self.records[family]
-        return (records[key] for key in _between(self._keys[family], start, stop, reverse=reverse))
+        return (records[key] for key in _between(self._order[family], start, stop, reverse=reverse))
 
     def scan_entries(self, start: int, stop: int, *, reverse: bool) -> Iterator[StoredEntry]:
         """Yield entries by number."""
-        return (self.entries[seq] for seq in _between(self._numbers, start, stop, reverse=reverse))
+        return (self.entries[seq] for seq in _between(self._order[_ENTRIES], start, stop, reverse=reverse))
 
     def children(self, parent: int, after: Place | None, *, reverse: bool) -> Iterator[Record]:
         """Yield the pages with this parent in order; with `after`, those beyond that place."""
-        places = self._children.get(parent, [])
+        start, stop = (0, 0), (MAX_KEY + 1, 0)
+        if after is not None:
+            rank, key = after
+            start, stop = (start, (rank, key - 1)) if reverse else ((rank, key + 1), stop)
         records = self.records["page"]
-        while places:
-            if after is None:
-                position = len(places) - 1 if reverse else 0
-            else:
-                position = bisect_left(places, after) - 1 if reverse else bisect_right(places, after)
-            if not 0 <= position < len(places):
-                return
-            after = places[position]
-            yield records[after[1]]
+        return (records[key] for _, key in _between(self._order.get(parent, []), start, stop, reverse=reverse))
 
 
-def _insert(items: list[T], item: T) -> None:
+def _insert(items: list[Any], item: Any) -> None:
     """Insert an item into a sorted list unless it is there. Appending, the common case, needs no search."""
     if not items or items[-1] < item:
         items.append(item)
@@ -127,20 +120,20 @@ def _insert(items: list[T], item: T) -> None:
         items.insert(position, item)
 
 
-def _remove(items: list[T], item: T) -> None:
+def _remove(items: list[Any], item: Any) -> None:
     """Remove an item from a sorted list."""
     position = bisect_left(items, item)
     if position < len(items) and items[position] == item:
         del items[position]
 
 
-def _between(items: list[int], start: int, stop: int, *, reverse: bool) -> Iterator[int]:
-    """Yield the numbers of a sorted list with start ≤ number ≤ stop; the list may change meanwhile."""
+def _between(items: list[Any], start: Any, stop: Any, *, reverse: bool) -> Iterator[Any]:
+    """Yield the items of a sorted list with start ≤ item ≤ stop; the list may change meanwhile."""
     position = bisect_right(items, stop) - 1 if reverse else bisect_left(items, start)
     while 0 <= position < len(items) and start <= items[position] <= stop:
-        number = items[position]
-        yield number
-        position = bisect_left(items, number) - 1 if reverse else bisect_right(items, number)
+        item = items[position]
+        yield item
+        position = bisect_left(items, item) - 1 if reverse else bisect_right(items, item)
 
 
 class MemoryStorage:
@@ -217,8 +210,8 @@ class MemoryStorage:
         with self._lock:
             table = self._tables.get(context)
             self._finish()
-            if table is None or table.seq + 1 != commit.seq:
-                raise conflict(table.seq if table else None, commit.seq)
+            if table is None or table.seq + 1 != commit.first:
+                raise conflict(table.seq if table else None, commit.first)
             self._unfinished = table, commit
             self._finish()
 

@@ -2,9 +2,8 @@
 
 import os
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock, Semaphore
 from time import monotonic, sleep
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
@@ -34,11 +33,8 @@ T = TypeVar("T")
 _ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected)
 """The server rolled the transaction back in favour of another one. Running it again succeeds."""
 _LOST: Final = (
-    errors.AdminShutdown,
-    errors.CrashShutdown,
-    errors.IdleInTransactionSessionTimeout,
-    errors.IdleSessionTimeout,
-    InterfaceError,
+    *(errors.AdminShutdown, errors.CrashShutdown, InterfaceError),
+    *(errors.IdleInTransactionSessionTimeout, errors.IdleSessionTimeout),
 )
 _DEFAULTS: Final = {
     "connect_timeout": "5",
@@ -50,16 +46,9 @@ _DEFAULTS: Final = {
     "client_encoding": "utf8",
 }
 """Options of libpq, unless the URL sets them. A server that vanished is noticed after about 30 seconds."""
-_MAX_IDLE_SECONDS: Final = 300.0
-"""A proxy may have cut a connection that was idle for longer."""
 _FIRST_PAUSE, _MAX_PAUSE = 0.01, 0.5
 _STARTING: Final = ("starting up", "shutting down", "too many", "not yet accepting", "recovery mode")
 """Parts of libpq's messages about a server that will accept connections soon. libpq gives no code for a refused one."""
-_AWAY: Final = (
-    *("refused", "No such file", "reset by peer", "closed the connection", "timeout expired"),
-    *("login has been failing", "cannot connect to server", "conn crashed", "query_wait_timeout"),  # of PgBouncer
-)
-"""Parts of messages about an unreachable server. One that was reachable before may come back."""
 _inherited: list[Any] = []
 """Connections of the parent process. They stay referenced: freeing them in a child would end them for the parent."""
 
@@ -76,53 +65,35 @@ class Connections(ABC):
 
     is_single = False
     """True if there is only one connection, which the caller uses too."""
+    address: Address
+    was_connected = False
+    """True if the server was reachable before. One that is away may then come back."""
 
     def __init__(self, name: str, patience: float) -> None:
-        self.name = name
-        self.patience = patience
+        self.name, self.patience = name, patience
         self.is_closed = False
+        self._process = os.getpid()
 
     @abstractmethod
-    def take(self, deadline: float) -> Db:
-        """Return a connection that must be given back. Raises `Busy`, and the driver's errors."""
+    def lend(self, seconds: float) -> AbstractContextManager[Db]:
+        """Lend a connection to a block. Raises `Busy` after a time, and the driver's errors."""
 
-    @abstractmethod
-    def give_back(self, db: Db) -> None:
-        """Take a connection back."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close the connections that are quire's own."""
-
-    @abstractmethod
-    def distrust(self, lost: Db) -> None:
-        """Drop a lost connection, and do not use those that are idle now: the server may be gone."""
-
-    @contextmanager
-    def lend(self) -> Iterator[Db]:
-        """Lend a connection to a block."""
-        with self.errors():
-            db = self.take(monotonic() + self.patience)
-            try:
-                yield db
-            finally:
-                self.give_back(db)
+        self.is_closed = True
 
     def retry(self, work: Callable[[Db], T]) -> T:
         """Call `work` again after a lost connection or a rollback by the server, until the patience ends."""
         deadline, pause = monotonic() + self.patience, _FIRST_PAUSE
         while True:
-            with self.errors():
-                db = self.take(deadline)
-                try:
+            try:
+                with self.lend(max(deadline - monotonic(), 0)) as db:
                     return work(db)
-                except psycopg.Error as error:
-                    if is_lost(error):
-                        self.distrust(db)
-                    if not (is_lost(error) or isinstance(error, _ROLLED_BACK)) or monotonic() + pause > deadline:
-                        raise
-                finally:
-                    self.give_back(db)
+            except psycopg.Error as error:
+                passes = self.was_connected or any(sign in str(error) for sign in _STARTING)
+                is_passing = isinstance(error, _ROLLED_BACK) or (passes and is_lost(error))
+                if not is_passing or monotonic() + pause > deadline:
+                    raise translate(error, self.name) from error
             sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE)
 
@@ -131,10 +102,17 @@ class Connections(ABC):
         """Run a block in a transaction with limits of its own."""
         with db.transaction():
             patience = max(int(self.patience * 1_000), 1)
-            settings = f"SET LOCAL lock_timeout = {patience}; SET LOCAL idle_in_transaction_session_timeout = '60s'"
+            limits = f"SET LOCAL lock_timeout = {patience}; SET LOCAL idle_in_transaction_session_timeout = '60s'"
             synchronous = "; SET LOCAL synchronous_commit = on" if full else ""
-            db.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}; {settings}{synchronous}".encode())
+            db.execute(f"SET TRANSACTION ISOLATION LEVEL {isolation}; {limits}{synchronous}".encode())
             yield
+
+    @contextmanager
+    def frozen(self) -> Iterator["Connections"]:
+        """Lend one connection, again and again, that shows the database as it is now."""
+        with self.errors(), self.lend(self.patience) as db, self.transaction(db, "REPEATABLE READ, READ ONLY"):
+            db.execute("SELECT 1")  # the first statement fixes the moment
+            yield _Frozen(self, db)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -176,83 +154,60 @@ class OwnConnections(Connections):
     """At most `size` connections to one database, opened when they are needed."""
 
     def __init__(self, address: Address, patience: float, size: int) -> None:
+        self.address = address
         super().__init__(address.name, patience)
-        self._settings = {**_DEFAULTS, **_settings_of(address.url)}
+        try:
+            self._settings: dict[str, Any] = {**_DEFAULTS, **psycopg.conninfo.conninfo_to_dict(address.url)}
+        except psycopg.Error:  # the driver quotes the URL, which may hold a password
+            form = "postgresql://USER@HOST:PORT/DATABASE and options of libpq, tenant and schema"
+            raise InvalidValue(f"The PostgreSQL URL cannot be parsed; use {form}. {ESCAPES}") from None
         self._size = size
-        self._was_connected = False
-        self._fill()
+        self._free, self._idle = Semaphore(size), list[Db]()
 
-    def take(self, deadline: float) -> Db:
-        if self._process != os.getpid():  # a child process must neither use nor end its parent's connections
-            with _fork_lock:
-                if self._process != os.getpid():
-                    _inherited.append(self._idle)
-                    self._fill()
-        if not self._free.acquire(timeout=max(deadline - monotonic(), 0)):
+    @contextmanager
+    def lend(self, seconds: float) -> Iterator[Db]:
+        if self._process != os.getpid():  # a child must neither use nor end its parent's connections
+            _inherited.append(self._idle)
+            self._free, self._idle, self._process = Semaphore(self._size), [], os.getpid()
+        free, db = self._free, None
+        if not free.acquire(timeout=seconds):
             raise Busy(f"All {self._size} connections to {self.name} are in use: retry, or allow more.")
         try:
             if self.is_closed:
                 raise StorageClosed(f"The storage {self.name} is closed: open it again.")
             with suppress(IndexError):
-                db, since = self._idle.pop()
-                if since > max(self._distrusted_at, monotonic() - _MAX_IDLE_SECONDS) and not db.closed:
-                    return db
-                db.close()
-            return self._connect(deadline)
-        except BaseException:
-            self._free.release()  # after `close`, this wakes the next thread that waits
+                db = self._idle.pop()
+            db = db or self._connect()
+            yield db
+        except psycopg.Error as error:
+            if is_lost(error):
+                self._drop_idle()
             raise
-
-    def give_back(self, db: Db) -> None:
-        is_ready = not db.closed and db.info.transaction_status == TransactionStatus.IDLE
-        if is_ready and self._process == os.getpid() and not self.is_closed:
-            self._idle.append((db, monotonic()))
-        else:
-            db.close()
-        self._free.release()
-
-    def distrust(self, lost: Db) -> None:
-        self._distrusted_at = monotonic()
-        lost.close()
+        finally:
+            if db is not None:
+                is_ready = not db.closed and db.info.transaction_status == TransactionStatus.IDLE
+                self._idle.append(db) if is_ready and not self.is_closed else db.close()
+            free.release()
 
     def close(self) -> None:
         self.is_closed = True
         if self._process == os.getpid():
-            with suppress(IndexError):
-                while True:
-                    self._idle.pop()[0].close()
-            self._free.release()
+            self._drop_idle()
 
-    def _fill(self) -> None:
-        """Start with no connections."""
-        self._distrusted_at = 0.0
-        self._free = Semaphore(self._size)
-        self._idle: deque[tuple[Db, float]] = deque()
-        self._process = os.getpid()  # last: until then, no thread of a child uses a connection of its parent
+    def _drop_idle(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
-    def _connect(self, deadline: float) -> Db:
-        """Return a new connection. Wait for a server that is starting, full, or was reachable before."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                db = self._prepare(Connection.connect(**self._settings, autocommit=True))
-            except UnicodeError:
-                raise InvalidValue(f"A label in the host name of {self.name} is too long or empty.") from None
-            except psycopg.Error as error:
-                passing = (*_STARTING, *_AWAY) if self._was_connected else _STARTING
-                if not any(sign in str(error) for sign in passing) or monotonic() + pause > deadline:
-                    raise
-                sleep(pause)
-                pause = min(2 * pause, _MAX_PAUSE)
-            else:
-                self._was_connected = True
-                return db
-
-    def _prepare(self, db: Db) -> Db:
-        """Limit the waits for locks, and prepare no statements if a proxy lends the session to other clients.
+    def _connect(self) -> Db:
+        """Return a new connection with a limit for locks. Prepare no statements if a proxy shares the session.
 
         Such a proxy reports a process id that differs from the id of the real server process.
         """
+        try:
+            db = Connection.connect(**self._settings, autocommit=True)
+        except UnicodeError:
+            raise InvalidValue(f"A label in the host name of {self.name} is too long or empty.") from None
         try:
             if db.execute("SELECT pg_backend_pid()").fetchall() == [(db.info.backend_pid,)]:
                 db.execute(f"SET lock_timeout = {max(int(self.patience * 1_000), 1)}".encode())
@@ -261,18 +216,22 @@ class OwnConnections(Connections):
         except BaseException:
             db.close()
             raise
+        self.was_connected = True
         return db
 
 
-_fork_lock = Lock()
+class _Frozen(Connections):
+    """One connection, in a transaction."""
 
+    def __init__(self, whole: Connections, db: Db) -> None:
+        super().__init__(whole.name, whole.patience)
+        self.address = whole.address
+        self._db, self._lock = db, Lock()
 
-def _settings_of(url: str) -> dict[str, Any]:
-    try:
-        return psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.Error:  # the driver quotes the URL, which may hold a password
-        form = "postgresql://USER@HOST:PORT/DATABASE and options of libpq, tenant and schema"
-        raise InvalidValue(f"The PostgreSQL URL cannot be parsed; use {form}. {ESCAPES}") from None
+    @contextmanager
+    def lend(self, seconds: float) -> Iterator[Db]:
+        with self._lock:
+            yield self._db
 
 
 @runtime_checkable
@@ -290,62 +249,63 @@ _turns: "WeakKeyDictionary[object, Lock]" = WeakKeyDictionary()
 class LentConnections(Connections):
     """The connection of the caller, or those of the caller's pool, between the transactions of their owner."""
 
-    def __init__(self, source: "Connection[Any] | ConnectionPool", name: str, patience: float) -> None:
-        super().__init__(name, patience)
+    was_connected = True
+
+    def __init__(self, source: object, tenant: str | None, schema: str | None, patience: float) -> None:
+        accepted = "give a URL, an open psycopg.Connection, or a psycopg_pool.ConnectionPool"
+        if not isinstance(source, Connection | ConnectionPool):
+            raise InvalidValue(f"{short_repr(source)} is no PostgreSQL connection that quire can use; {accepted}.")
+        place = ("", "", "")
+        if isinstance(source, Connection):
+            if source.closed:
+                raise InvalidValue(f"{short_repr(source)} is closed; {accepted}.")
+            place = source.info.user, source.info.host, source.info.dbname
+        self.address = name_database(*place, tenant, schema)
+        super().__init__(self.address.name, patience)
         self._source = source
         self.is_single = isinstance(source, Connection)
         self._turn = _turns.setdefault(source, Lock())
-        self._process = os.getpid()
-        self._options: dict[int, tuple[Any, ...]] = {}
 
-    def take(self, deadline: float) -> Db:
+    @contextmanager
+    def lend(self, seconds: float) -> Iterator[Db]:
         if self.is_closed:
             raise StorageClosed(f"The storage {self.name} is closed: open it again.")
         if self._process != os.getpid():
             raise InvalidOperation(f"The connection to {self.name} belongs to the parent process: connect again here.")
-        db = self._get(max(deadline - monotonic(), 0))
-        try:
+        with self._one(seconds) as db:
             self._check(db)
-            self._options[id(db)] = db.autocommit, db.row_factory, db.prepare_threshold
-            db.autocommit, db.row_factory, db.prepare_threshold = True, tuple_row, None
-        except BaseException:
-            self._put(db)
-            raise
-        return db
+            autocommit, row_factory, threshold = db.autocommit, db.row_factory, db.prepare_threshold
+            try:
+                db.autocommit, db.row_factory, db.prepare_threshold = True, tuple_row, None
+                yield db
+            finally:
+                with suppress(psycopg.Error):
+                    if not db.closed:
+                        if db.info.transaction_status != TransactionStatus.IDLE:
+                            db.rollback()
+                        db.autocommit = autocommit
+                db.row_factory, db.prepare_threshold = row_factory, threshold
 
-    def give_back(self, db: Db) -> None:
-        autocommit, row_factory, threshold = self._options.pop(id(db))
-        with suppress(psycopg.Error):
-            if not db.closed:
-                if db.info.transaction_status != TransactionStatus.IDLE:
-                    db.rollback()
-                db.autocommit = autocommit
-            db.row_factory, db.prepare_threshold = row_factory, threshold
-        self._put(db)
-
-    def distrust(self, lost: Db) -> None:
-        """Do nothing: the owner closes a connection, and a pool replaces it."""
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def _get(self, seconds: float) -> Db:
+    @contextmanager
+    def _one(self, seconds: float) -> Iterator[Db]:
+        """Take a connection for a block."""
         if isinstance(self._source, Connection):
             if not self._turn.acquire(timeout=seconds):
                 raise Busy(f"Another call uses the connection to {self.name}: retry, or give quire a pool.")
-            return self._source
+            try:
+                yield self._source
+            finally:
+                self._turn.release()
+            return
         try:
             db: Db = self._source.getconn(timeout=seconds)
         except OperationalError as error:
             if getattr(self._source, "closed", False):
                 raise StorageClosed(f"The pool of {self.name} is closed: {error}.") from error
             raise Busy(f"The pool of {self.name} gave no connection: {error}.") from error
-        return db
-
-    def _put(self, db: Db) -> None:
-        if isinstance(self._source, Connection):
-            self._turn.release()
-        else:
+        try:
+            yield db
+        finally:
             self._source.putconn(db)
 
     def _check(self, db: Db) -> None:
@@ -363,17 +323,3 @@ class LentConnections(Connections):
             raise InvalidOperation(
                 f"The connection to {self.name} has the encoding {db.info.encoding}; it must be UTF8."
             )
-
-
-def lend(source: object, tenant: str | None, schema: str | None, patience: float) -> tuple[Address, Connections]:
-    """Return the address and the connections that the caller has. Raises `InvalidValue`."""
-    accepted = "give a URL, an open psycopg.Connection, or a psycopg_pool.ConnectionPool"
-    if isinstance(source, Connection):
-        if source.closed:
-            raise InvalidValue(f"{short_repr(source)} is closed; {accepted}.")
-        address = name_database(source.info.user, source.info.host, source.info.dbname, tenant, schema)
-    elif isinstance(source, ConnectionPool):
-        address = name_database("", "", "", tenant, schema)
-    else:
-        raise InvalidValue(f"{short_repr(source)} is no PostgreSQL connection that quire can use; {accepted}.")
-    return address, LentConnections(source, address.name, patience)

@@ -6,18 +6,16 @@ whether it was made before.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import RLock
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.errors import UniqueViolation
 
-from quire.errors import Hint, InvalidOperation, OutcomeUnknown, QuireError, StorageFailure
+from quire.errors import Hint, OutcomeUnknown, QuireError, StorageFailure
 from quire.next.storage.contract import CODES, Commit, Family, Id, Record, Storage
 from quire.next.storage.memory import copy_to_memory
 from quire.next.storage.pg_connections import Connections, Db, is_lost
-from quire.next.storage.sql import VERSION, Database, Row, Run, SqlStorage, Statements, check_version
-from quire.storage.postgres.address import Address
+from quire.next.storage.sql import ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
 
 T = TypeVar("T")
 
@@ -34,6 +32,7 @@ _SCHEMA: Final = (
 )
 _ENTRY: Final = """INSERT INTO {q}entry (context, seq, head, entry) SELECT ?::bigint, ?::bigint, ?::bytea, ?::bytea
     WHERE EXISTS (SELECT 1 FROM {q}entry WHERE context = ? AND seq = ?) RETURNING seq"""
+_PREVIOUS: Final = "SELECT 1 FROM {q}entry WHERE context = ? AND seq = ?"
 _PUT: Final = """INSERT INTO {{q}}record (context, family, key, parent, rank, value)
     SELECT ?::bigint, new.* FROM {source} AS new (family, key, parent, rank, value){after}
     ON CONFLICT (context, family, key) DO UPDATE SET
@@ -65,10 +64,10 @@ _ADVICE: Final = (
 class PostgresDatabase(Database):
     """Statements on the connections of one storage. Safe to use from several threads."""
 
-    def __init__(self, connections: Connections, address: Address, *, full: bool) -> None:
-        self.name, self.tenant = address.name, address.tenant
-        self._schema = address.schema
-        self._sql = Statements(f'"{address.schema}".', "%s")
+    def __init__(self, connections: Connections, *, full: bool) -> None:
+        self.address = connections.address
+        self.name, self.tenant, self._schema = self.address.name, self.address.tenant, self.address.schema
+        self._sql = Statements(f'"{self._schema}".', "%s")
         self._connections = connections
         self._full = full
 
@@ -91,6 +90,8 @@ class PostgresDatabase(Database):
         return self._connections.retry(attempt)
 
     def write(self, run: Run, context: Id, commit: Commit) -> None:
+        for each in commit.entries:
+            run(ENTRY, (context, each.seq, each.head, each.entry))
         for rows in _parts(commit.put):
             run(*_put(context, rows, inline=False))
         for sql, values in _other_changes(context, commit, ""):
@@ -121,9 +122,9 @@ class PostgresDatabase(Database):
 
     @contextmanager
     def snapshot(self, storage: SqlStorage, context: Id) -> Iterator[Storage]:
-        with self._connections.lend() as db, self._connections.transaction(db, "REPEATABLE READ, READ ONLY"):
-            db.execute("SELECT 1")  # the first statement fixes the moment
-            frozen: Storage = SqlStorage(_Frozen(self, db))
+        self.read("SELECT 1")  # replaces a connection that was lost
+        with self._connections.frozen() as connections:
+            frozen: Storage = SqlStorage(PostgresDatabase(connections, full=False))
             if not self._connections.is_single:
                 yield frozen
                 return
@@ -194,50 +195,29 @@ class PostgresDatabase(Database):
 
     def _commit(self, db: Db, context: Id, commit: Commit) -> bool:
         """Make a commit with one statement, or a large one in a transaction."""
-        entry = (context, commit.seq, commit.head, commit.entry, context, commit.seq - 1)
-        if len(commit.put) > _MAX_ROWS or sum(len(record.value) for _, record in commit.put) > _MAX_BYTES:
+        size = sum(len(record.value) for _, record in commit.put)
+        if commit.earlier or len(commit.put) > _MAX_ROWS or size > _MAX_BYTES:
 
             def work(run: Run) -> bool:
-                is_made = bool(run(_ENTRY, entry))
-                if is_made:
+                is_next = bool(run(_PREVIOUS, (context, commit.first - 1)))
+                if is_next:
                     self.write(run, context, commit)
-                return is_made
+                return is_next
 
             return self._in_transaction(db, work)
+        entry = (context, commit.seq, commit.head, commit.entry, context, commit.seq - 1)
         parts, values = [f"made AS ({_ENTRY})"], [*entry]
         changes = [_put(context, commit.put, inline=True)] if commit.put else []
         for number, (sql, some) in enumerate((*changes, *_other_changes(context, commit, _AFTER_ENTRY[1]))):
             parts.append(f"change{number} AS ({sql})")
             values += some
-        return bool(db.execute(self._sql[f"WITH {', '.join(parts)} SELECT seq FROM made"], values).fetchall())
+        synchronous = ", set_config('synchronous_commit', 'on', true)" if self._full else ""
+        sql = f"WITH {', '.join(parts)} SELECT seq{synchronous} FROM made"
+        return bool(db.execute(self._sql[sql], values).fetchall())
 
     def _unknown_outcome(self) -> OutcomeUnknown:
         text = f"The connection to {self.name} was lost, and nothing tells whether the change was made."
         return OutcomeUnknown(text, Hint("refresh", purpose="to find out"))
-
-
-class _Frozen(PostgresDatabase):
-    """One state of a database, on one connection."""
-
-    def __init__(self, database: PostgresDatabase, db: Db) -> None:
-        self.name, self.tenant = database.name, database.tenant
-        self._sql = database._sql
-        self._connections = database._connections
-        self._db = db
-        self._lock = RLock()
-
-    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self._lock, self._connections.errors():
-            return self._db.execute(self._sql[sql], values).fetchall()
-
-    def transact(self, work: Callable[[Run], T]) -> T:
-        raise InvalidOperation("A snapshot is read-only: write to the storage it was taken from.")
-
-    def commit(self, context: Id, commit: Commit) -> bool:
-        raise InvalidOperation("A snapshot is read-only: write to the storage it was taken from.")
-
-    def close(self) -> None:
-        """Do nothing: the connection goes back when the block ends."""
 
 
 def _put(context: Id, rows: Sequence[tuple[Family, Record]], *, inline: bool) -> tuple[str, list[Any]]:

@@ -44,18 +44,14 @@ class PostgresStorage(SqlStorage):
             raise InvalidValue(f"is {short_repr(busy_seconds)}; {needed}", argument="busy_seconds")
         address = parse(url, tenant, schema) if isinstance(url, str) else None
         try:
-            from quire.next.storage.pg_connections import Connections, OwnConnections, lend
+            from quire.next.storage.pg_connections import LentConnections, OwnConnections
             from quire.next.storage.pg_database import PostgresDatabase
         except ImportError as error:
             raise NotInstalled("PostgreSQL needs psycopg", "postgres", name="psycopg") from error
         full = self.durability == "full"
-        own: Connections
-        if address is None:
-            address, own = lend(url, tenant, schema, busy_seconds)
-        else:
-            own = OwnConnections(address, busy_seconds, connections)
-        self.tenant, self.schema = address.tenant, address.schema
-        database = PostgresDatabase(own, address, full=full)
+        own = OwnConnections(address, busy_seconds, connections) if address else None
+        database = PostgresDatabase(own or LentConnections(url, tenant, schema, busy_seconds), full=full)
+        self.tenant, self.schema = database.address.tenant, database.address.schema
         try:
             database.prepare(create=create)
         except BaseException:

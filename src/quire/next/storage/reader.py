@@ -109,13 +109,13 @@ class Reader:
                     raise damaged(blob.key) from None
                 torn.append(blob)
                 continue
-            frames = {frame.seq: (frame, whole) for frame, whole in found} | frames
+            frames = {frame.first: (frame, whole) for frame, whole in found} | frames
         torn.reverse()
         if torn and torn != state.torn:
             logging.getLogger("quire").warning("Power loss damaged %s: never committed.", [each.key for each in torn])
         state.torn = torn
         for frame, whole in (frames[seq] for seq in sorted(frames) if seq > state.table.seq):
-            if frame.seq != state.table.seq + 1:
+            if frame.first != state.table.seq + 1:
                 raise FileNotFoundError(state.key(state.table.seq + 1))
             if frame.head is None:
                 return False

@@ -55,7 +55,7 @@ _CREATE: Final = "INSERT INTO {q}context (tenant, name) VALUES (?, ?) ON CONFLIC
 _COPY: Final = """INSERT INTO {q}record (context, family, key, parent, rank, value)
     SELECT CAST(? AS BIGINT), family, key, parent, rank, value FROM {q}record
     WHERE context = ? AND family = ? AND key < ?"""
-FIRST_ENTRY: Final = "INSERT INTO {q}entry (context, seq, head, entry) VALUES (?, ?, ?, ?)"
+ENTRY: Final = "INSERT INTO {q}entry (context, seq, head, entry) VALUES (?, ?, ?, ?)"
 _NAME: Final = """UPDATE {q}context SET name = ? WHERE id = ? AND name IS NULL
     AND NOT EXISTS (SELECT 1 FROM {q}context WHERE tenant = ? AND name = ?) RETURNING id"""
 _NAMES: Final = "SELECT name FROM {q}context WHERE tenant = ? AND name > ? ORDER BY name LIMIT 256"
@@ -103,7 +103,7 @@ class Database(ABC):
 
     @abstractmethod
     def write(self, run: Run, context: Id, commit: Commit) -> None:
-        """Make the changes of a commit to records and older entries."""
+        """Make all changes of a commit, without looking at the entry before."""
 
     @abstractmethod
     def commit(self, context: Id, commit: Commit) -> bool:
@@ -197,7 +197,6 @@ class SqlStorage:
                 for family in FAMILIES:
                     limit = min(copy_of.limits.get(family, MAX_KEY + 1), MAX_KEY + 1)
                     run(_COPY, (context, copy_of.context, CODES[family], limit))
-            run(FIRST_ENTRY, (context, commit.seq, commit.head, commit.entry))
             self._database.write(run, context, commit)
             return context
 
@@ -211,7 +210,7 @@ class SqlStorage:
     def commit(self, context: Id, commit: Commit) -> None:
         check_commit(commit)
         if not self._database.commit(context, commit):
-            raise conflict(self._database.read(_NEWEST, (context,))[0][0], commit.seq)
+            raise conflict(self._database.read(_NEWEST, (context,))[0][0], commit.first)
 
     def snapshot(self, context: Id) -> AbstractContextManager[Storage]:
         return self._database.snapshot(self, context)

@@ -27,7 +27,7 @@ from quire.errors import (
 )
 from quire.next.storage.contract import CODES, Commit, Id, Storage
 from quire.next.storage.memory import MemoryStorage, copy_to_memory
-from quire.next.storage.sql import FIRST_ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
+from quire.next.storage.sql import ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
 from quire.storage.base import Durability, check_durability
 from quire.storage.paths import check_path, make_private
 
@@ -87,6 +87,8 @@ class SQLiteDatabase(Database):
                 raise
 
     def write(self, run: Run, context: Id, commit: Commit) -> None:
+        for each in commit.entries:
+            run(ENTRY, (context, each.seq, each.head, each.entry))
         for family, record in commit.put:
             run(_PUT, (context, CODES[family], record.key, record.parent, record.rank, record.value))
         for family, key in commit.delete:
@@ -100,10 +102,9 @@ class SQLiteDatabase(Database):
         return self.transact(lambda run: self._commit(run, context, commit))
 
     def _commit(self, run: Run, context: Id, commit: Commit) -> bool:
-        seq = commit.seq
-        if run(_PREVIOUS, (context, seq - 1)) != [(seq - 1,)]:
+        previous = commit.first - 1
+        if run(_PREVIOUS, (context, previous)) != [(previous,)]:
             return False
-        run(FIRST_ENTRY, (context, seq, commit.head, commit.entry))
         self.write(run, context, commit)
         return True
 

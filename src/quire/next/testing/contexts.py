@@ -370,10 +370,10 @@ class ModelRules(StorageCase):
         for seed in range(self.programs):
             random, name = Random(seed), f"c{seed}"
             storage, model = self.open(), MemoryStorage()
-            first = _random_commit(random, 1)
+            first = random_commit(random, 1)
             ids = storage.create(name, first), model.create(name, first)
             for seq in range(2, random.randrange(3, 40)):
-                commit = _random_commit(random, seq)
+                commit = random_commit(random, seq)
                 storage.commit(ids[0], commit)
                 model.commit(ids[1], commit)
                 if self.persistent and random.random() < 0.1:
@@ -385,7 +385,7 @@ class ModelRules(StorageCase):
             assert (found.seq, found.head, found.notes) == (expected.seq, expected.head, expected.notes)
 
 
-def _random_commit(random: Random, seq: int) -> Commit:
+def random_commit(random: Random, seq: int) -> Commit:
     """Return a commit with a few changes of records with small keys."""
     changes = {(random.choice(FAMILIES), random.randrange(12)) for _ in range(random.randrange(6))}
     put: list[Put] = []
@@ -397,10 +397,9 @@ def _random_commit(random: Random, seq: int) -> Commit:
             parent = random.choice((None, 1, 2, ~1)) if family == PAGE else None
             rank = 0 if parent is None else random.randrange(4)
             put.append((family, Record(key, random.randbytes(random.choice((0, 3, 90, 9_000))), parent, rank)))
-    forget = (
-        [(random.randrange(1, seq), random.choice((b"", b"replaced")))] if seq > 1 and random.random() < 0.2 else []
-    )
-    return Commit(seq, b"head %d" % seq, random.randbytes(20), put, delete, forget)
+    older = [(random.randrange(1, seq), random.choice((b"", b"replaced")))] if random.random() < 0.2 < seq / 9 else []
+    expire = random.randrange(1, seq) if random.random() < 0.1 < seq / 50 else 0
+    return Commit(seq, b"head %d" % seq, random.randbytes(20), put, delete, older, expire)
 
 
 def _values_of(number: int) -> list[bytes]:

@@ -166,6 +166,23 @@ class RecordRules(StorageCase):
         assert found is not None
         assert found.seq == 6
 
+    def test_earlier_entries_come_with_their_commit_or_not_at_all(self) -> None:
+        storage = self.open()
+        context = storage.create("c", Commit(3, b"3", b"e3", earlier=[StoredEntry(2, b"2", b"e2")]))
+        earlier = [StoredEntry(seq, b"%d" % seq, b"e%d" % seq) for seq in (4, 5)]
+        made = Commit(6, b"6", b"e6", pages([1]), replace=[(3, b"purged")], expire=3, earlier=earlier)
+        storage.commit(context, made)
+        expected = [StoredEntry(3, b"3", b"purged"), *earlier, StoredEntry(6, b"6", b"e6")]
+        for handle in (storage, self.open() if self.persistent else storage):
+            assert list(handle.entries(context)) == expected
+            for late in (expected[:1], earlier, expected[1:], expected):
+                with refused(Conflict):
+                    handle.commit(context, Commit(late[-1].seq + 1, b"", b"", pages([2]), earlier=late))
+            with refused(InvalidValue):
+                handle.commit(context, Commit(9, b"", b"", pages([2]), earlier=earlier))
+            assert list(handle.entries(context)) == expected
+            assert keys_of(handle.scan(context, PAGE)) == [1]
+
 
 class OrderRules(StorageCase):
     """Ordered reads."""
