@@ -173,6 +173,14 @@ def test_a_list_of_modifications_is_done_whole_or_not_at_all() -> None:
     assert ctx.check() == []
 
 
+@pytest.mark.parametrize("which", [{"indices": [0]}, {"batch": 0}, {"indices": [0], "batch": 0}])
+def test_a_batch_is_named_by_an_index_or_by_its_number(which: dict[str, Any]) -> None:
+    ctx = talk_of("a")
+    ctx.conversation.modify([{"operation": "batch_start"}, {"operation": "insert", "data": said("user", "b")}])
+    ctx.conversation.modify([{"operation": "batch_end", **which}])
+    assert texts(ctx) == ["a"]
+
+
 # Batches around edits
 
 

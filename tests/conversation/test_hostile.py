@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from quire import Context, Message, QuireError, ToolCall
-from tests.books import LONGEST_ERROR
+from quire import Context, Message, ToolCall
 from tests.talks import full_talk, stored
-from tests.test_hostile import CODE, HUGE, OPTIONAL, WRONG, Call
+from tests.test_hostile import CODE, HUGE, OPTIONAL, WRONG, Call, refusal
 
 USER = {"role": "user", "content": "new"}
 TIME = datetime(2024, 5, 1, tzinfo=UTC)
@@ -84,19 +83,7 @@ CALLS: dict[str, Call] = {
 
 def attempt(talk: Context, before: object, what: str, call: Callable[[], object]) -> Iterator[str]:
     """Make a call that must be refused. Yield errors of the refusal."""
-    try:
-        found = call()
-        if isinstance(found, Iterator):
-            list(found)
-    except QuireError as error:
-        if error.code == "error":
-            yield f"{what}: {type(error).__name__} has no code"
-        if not 0 < len(str(error)) < LONGEST_ERROR:
-            yield f"{what}: an error of {len(str(error)):,} characters"
-    except Exception as error:
-        yield f"{what}: {type(error).__name__}: {str(error)[:80]}"
-    else:
-        yield f"{what}: accepted"
+    yield from refusal(what, call)
     if stored(talk) != before:
         yield f"{what}: something changed"
 

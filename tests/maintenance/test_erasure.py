@@ -283,6 +283,19 @@ def test_a_moved_page_that_is_cleaned_up_leaves_an_outdated_index(local: RawStor
     assert quire.doctor(local.storage).symptoms == ()
 
 
+def test_a_summary_that_waits_for_the_next_fold_leaves_with_the_messages(local: RawStore) -> None:
+    config = quire.CompressionConfig(summariser=lambda text, tokens: f"It is {SECRET}.")
+    ctx = local.library.create("c", budget=900, compression=config)
+    while not ctx.render().fold:
+        ctx.user("word " * 50)
+    assert ctx.summarising
+    assert ctx.summarising.wait(20)
+    ctx.conversation.delete([0])
+    assert local.count() > 0
+    assert ctx.conversation.cleanup(scrub=True).scrubbed
+    assert local.count() == 0
+
+
 def test_a_cleanup_is_not_scrubbed_inside_a_temporary_block(local: RawStore) -> None:
     ctx = local.library.create("c")
     with ctx.temporary(), pytest.raises(InvalidOperation):

@@ -62,11 +62,6 @@ def test_recall_changes_no_state() -> None:
     assert everything(ctx.pages) == before
 
 
-def test_a_long_page_comes_back_as_the_passage_that_answers() -> None:
-    ctx = opened("filler words " * 150 + "the kestrel nests in the tower " + "filler words " * 150)
-    assert "kestrel nests in the tower" in recalled(ctx, "Where does the kestrel nest?")
-
-
 def test_neither_private_nor_deleted_nor_visible_pages_come_back() -> None:
     ctx = opened("The kestrel of the secret garden is deleted.")
     ctx.pages.add_segment(Segment(id="secret", permission=Permission.PRIVATE))

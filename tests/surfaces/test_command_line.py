@@ -299,11 +299,21 @@ def test_control_characters_of_a_page_do_not_reach_a_terminal(run: Run, store: P
     assert "\x1b" not in run("find STORE gone").out
 
 
-def test_a_password_in_an_address_is_not_printed(run: Run) -> None:
-    for call in ("ls postgresql://me:hush@127.0.0.1:1/x", "postgresql://me:hush@h/x", "ls postgres://me:hush@h:nine/x"):
-        ended = run(call)
-        assert ended.code in (1, 2)
-        assert "hush" not in ended.out + ended.err
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("ls postgresql://me:hush@127.0.0.1:1/x", "127.0.0.1"),
+        ("ls postgres://me:hush@h:nine/x", "postgres"),
+        ("postgresql://me:hush@h/x", "postgresql://me@h/x"),
+        ("s3://box/x?secret_access_key=hush", "s3://"),
+        ("s3://box/x", "s3://box/x"),
+    ],
+)
+def test_an_address_is_printed_without_its_password(run: Run, call: str, shown: str) -> None:
+    ended = run(call)
+    assert ended.code in (1, 2)
+    assert shown in ended.err
+    assert "hush" not in ended.out + ended.err
 
 
 class Terminal:

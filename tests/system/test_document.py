@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quire import ContextSystem, InvalidValue, Permission, Segment, SegmentType, StorageFailure
+from quire import ContextSystem, InvalidValue, Permission, Segment, SegmentType, StorageFailure, Visibility
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
 
 Document = dict[str, Any]
@@ -139,6 +139,18 @@ def test_reading_replaces_the_context_in_one_undoable_commit() -> None:
     assert book.check() == []
 
 
+def test_undoing_it_hides_what_the_document_showed_pinned() -> None:
+    book = new_book()
+    book.pin(index := leaf(book))
+    document = book.marshal()
+    book.unpin(index)
+    book.hide(index)
+    book.unmarshal(document)
+    book.undo(book.seq)
+    page = book.get_page(index)
+    assert (page.visibility, page.pinned, book.check()) == (Visibility.HIDDEN, False, [])
+
+
 def test_files_are_written_and_read(tmp_path: Path) -> None:
     book = full_book()
     book.save(tmp_path / "book.json")
@@ -156,36 +168,7 @@ def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
         book.load(tmp_path / "nothing.json")
 
 
-# Refusals and their positions
-
-ROOT = '{"type": "ContentsPage", "name": "root"}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"segments": [], "segments": [], "pages": {}}',
-        '{"segments": [], "pages": {}, "nextIndex": NaN}',
-        "[" * 100_000,
-        '{"pages": {}}',
-        '{"segments": [], "pages": []}',
-        '{"segments": [5], "pages": {}}',
-        '{"segments": [], "pages": {"a-0": {}}}',
-        f'{{"segments": [{{"id": "a"}}, {{"id": "a"}}], "pages": {{"a-0": {ROOT}}}}}',
-        '{"version": 99, "segments": [], "pages": {}}',
-        '{"version": true, "segments": [], "pages": {}}',
-    ],
-    ids=lambda text: text[:30],
-)
-def test_what_is_no_document_is_refused(text: str) -> None:
-    book = full_book()
-    for form in (text, text.encode(), b"\xff" + text.encode()):
-        with refused(book, InvalidValue):
-            book.unmarshal(form)
+# Refusals and their positions; what is no document at all: tests/test_hostile.py
 
 
 def at(*path: str | int) -> Callable[[Document, Any], None]:

@@ -7,7 +7,7 @@ import pytest
 
 from quire import Context, InvalidValue
 from quire.model.pages import Mark
-from tests.books import refused
+from tests.books import listed, refused
 from tests.talks import full_talk, new_talk, said, texts
 
 Document = dict[str, Any]
@@ -78,6 +78,23 @@ def test_a_document_read_into_another_conversation_numbers_its_messages_after_th
     other.undo(other.seq)
     assert said(other) == [(0, "user", "mine"), (1, "user", "also mine")]
     assert other.check() == []
+
+
+def test_the_end_of_a_batch_takes_back_in_the_copy_what_the_batch_did() -> None:
+    talk, copy = new_talk(), new_talk()
+    for text in "abc":
+        talk.user(text)
+    talk.conversation.batch_start()
+    talk.conversation.compress([0, 1])
+    talk.user("d")
+    copy.pages.unmarshal(talk.pages.marshal())
+    for one in (talk, copy):
+        one.conversation.batch_end(0)
+        assert (texts(one), listed(one.pages, "usr-0"), one.check()) == (
+            ["a", "b", "c"],
+            ["usr-1", "usr-2", "usr-3"],
+            [],
+        )
 
 
 def test_a_document_read_into_its_own_context_adds_no_message() -> None:

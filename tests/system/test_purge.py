@@ -228,6 +228,16 @@ def test_a_fork_loses_what_was_removed_before_it(shelf: Shelf) -> None:
     gone(shelf, talk, fork)
 
 
+def test_a_fork_goes_on_without_what_the_purged_folder_held_later(shelf: Shelf) -> None:
+    talk = shelf.open()
+    top = talk.pages.create_contents_page("top", "", "mem-0")
+    talk.pages.create_detail_page("both", "", SECRET, top)
+    fork = talk.fork("fork")
+    talk.pages.create_detail_page("later", "", SECRET, top)
+    talk.pages.purge(top)
+    gone(shelf, talk, fork)
+
+
 def test_a_folder_with_the_same_index_stays_in_a_fork_that_made_its_own(shelf: Shelf) -> None:
     talk = shelf.open()
     early = talk.fork("early")

@@ -14,7 +14,7 @@ from quire import (
     Permission,
     Segment,
 )
-from tests.books import folder, leaf, refused
+from tests.books import folder, leaf, leaves, listed, refused
 from tests.marks import long
 from tests.talks import calling, full_talk, new_talk, outline, said, texts
 
@@ -193,6 +193,22 @@ def test_what_was_pinned_since_stays_pinned_and_shown_with_what_it_said_then() -
     found = pages.get_page(page)
     assert (found.name, found.pinned, found.effective) == ("then", True, Lifecycle.ACTIVE)
     assert talk.check() == []
+
+
+def test_pages_come_back_in_their_order_around_a_pinned_page_that_took_the_place_of_one() -> None:
+    pages = (talk := new_talk()).pages
+    shelf, last, *moving = folder(pages), *leaves(pages, 4)
+    for index, before in zip(moving, (last, *moving), strict=False):
+        pages.move_page(index, "mem-0", before=before)
+    talk.checkpoint("here")
+    order = listed(pages, "mem-0")
+    for index in moving:
+        pages.move_page(index, shelf)
+    pages.move_page(since := leaf(pages), "mem-0", before=last)
+    pages.pin(since)
+    talk.rollback("here")
+    assert [index for index in listed(pages, "mem-0") if index != since] == order
+    assert (listed(pages, shelf), talk.check()) == ([], [])
 
 
 def test_a_prompt_set_since_stays_and_one_changed_since_says_what_it_said() -> None:

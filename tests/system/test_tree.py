@@ -206,6 +206,8 @@ def test_a_page_cannot_move_into_its_own_subtree() -> None:
     for target in (outer, inner):
         with refused(book, InvalidOperation):
             book.move_page(outer, target)
+        with refused(book, InvalidOperation):
+            book.create_contents_page("above", "", target, [outer])
 
 
 def test_a_root_is_not_moved_or_removed() -> None:

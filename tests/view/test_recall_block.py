@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire import Context, InvalidValue, Permission, View
+from quire import Context, InvalidValue, View
 from tests.view_laws.laws import check_shown
 
 
@@ -89,15 +89,6 @@ def test_of_a_long_page_the_passage_that_answers_comes_back(question: str, budge
     view = ctx.render(recall=share)
     assert "4471" in recalled(view)
     assert view.by_kind()["recalled"] <= budget * (0.9 if share is True else share)
-
-
-def test_private_pages_are_never_brought_back() -> None:
-    ctx = long_talk()
-    ctx.pages.archive(ctx.pages.create_detail_page("Aunt", "", "Aunt Mei lives at Lu Xun Road 7.", "mem-0"))
-    ctx.user("Where does aunt Mei live?")
-    assert "Lu Xun Road" in recalled(ctx.render(recall=0.3))
-    ctx.pages.set_segment_permission("mem", Permission.PRIVATE)
-    assert "Lu Xun Road" not in str(ctx.render(recall=0.3).openai())
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "much", float("nan"), [1]])

@@ -1,6 +1,5 @@
 """The forms and options of a view, and what it reads."""
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 
 import quire
 from quire import CompressionConfig, Context, InvalidValue, MemoryStorage, RenderOptions, ToolCall
-from quire.errors import UnknownOption
 
 
 def talking() -> Context:
@@ -47,17 +45,6 @@ def test_options_that_make_no_sense_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         ctx.render({"max_tokens": 5})  # type: ignore[arg-type]
     assert ctx.render(RenderOptions(max_tokens=5_000)).budget == 5_000
-
-
-@pytest.mark.parametrize(
-    ("said", "meant"), [("budget", "max_tokens"), ("recal", "recall"), ("max_token", "max_tokens")]
-)
-def test_what_a_misspelt_option_was_meant_to_be_is_told(said: str, meant: str) -> None:
-    ways: tuple[Callable[..., object], ...] = (RenderOptions, talking().render)
-    for ask in ways:
-        with pytest.raises(UnknownOption) as caught:
-            ask(**{said: 100})
-        assert (caught.value.option, caught.value.suggestion) == (said, meant)
 
 
 BAD_CONFIGS = [
