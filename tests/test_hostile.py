@@ -492,7 +492,10 @@ def test_a_history_asked_for_from_anywhere_is_this_contexts_own(kind: str, tmp_p
     storage.close()
 
 
-PLACES = (None, 5, True, b"book.db", ["book.db"], object(), "", "  ", "a\0b", "\ud800", "ftp:y", "s3:", HUGE)
+PLACES = (
+    *(None, 5, True, b"book.db", ["book.db"], object(), "", "  ", "a\0b", "\ud800", "ftp:y", "s3:", HUGE),
+    *("memory:x", "memory://", "file:", "file://", "sqlite:", "http://x/y", "nosuch:x", "file:a\0b"),
+)
 
 
 @pytest.mark.parametrize("where", PLACES, ids=lambda where: repr(where)[:16])
@@ -509,24 +512,9 @@ def test_a_store_that_cannot_be_opened_is_a_named_error(
     }.items():
         complaints += attempt(book, what, call)
     assert complaints == []
+    with pytest.raises(InvalidValue):
+        quire.open(where)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("parameter", "legal"),
-    [("budget", NUMBERS | OPTIONAL), ("durability", set()), ("segments", OPTIONAL)],
-)
-def test_opening_with_a_wrong_argument_creates_nothing(parameter: str, legal: set[str], tmp_path: Path) -> None:
-    complaints: list[str] = []
-    for label, value in WRONG.items():
-        if label not in legal:
-            book = new_system()
-            path = tmp_path / "book.db"
-            complaints += attempt(book, label, lambda path=path, value=value: quire.open(path, **{parameter: value}))  # type: ignore[misc]
-            if path.exists():
-                with Library(path) as library:
-                    assert list(library.list()) == [], label
-    assert complaints == []
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,11 @@ def test_summaries_without_a_worker_are_requested_once_and_none_after_the_time_i
 
 @pytest.mark.parametrize("start", ["", "sqlite:", "file:"])
 @pytest.mark.parametrize(
-    "options", [{"budget": -1}, {"counter": 5}, {"key": ""}, {"segments": 5}, {"compression": 5}, {"context": "a\nb"}]
+    "options",
+    [
+        *({"budget": -1}, {"budget": True}, {"budget": "8k"}, {"durability": None}, {"durability": ["full"]}),
+        *({"counter": 5}, {"key": ""}, {"segments": 5}, {"segments": [5]}, {"compression": 5}, {"context": "a\nb"}),
+    ],
 )
 def test_a_wrong_option_creates_no_store(tmp_path: Path, start: str, options: dict[str, Any]) -> None:
     with pytest.raises(quire.InvalidValue):

@@ -1,6 +1,5 @@
 """Erasure: no byte of a removed context is left in the store, and the report names everything that was not reached."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import timedelta
@@ -13,7 +12,6 @@ import apsw
 import pytest
 
 import quire
-import quire.aio
 from quire import Busy, Conflict, Context, InvalidOperation, InvalidValue, Library, NoSuchContext
 from quire.testing import FaultyStorage, InjectedFault
 from tests.maintenance.raw_stores import CHINESE, LATIN, SECRET, RawStore
@@ -412,19 +410,3 @@ def test_a_purged_page_leaves_the_store_and_its_forks(store: RawStore) -> None:
         assert fresh.check() == []
         assert fresh.find(LATIN) == []
         assert fresh.user("and on") == 2
-
-
-def test_the_async_library_erases_too(tmp_path: Path) -> None:
-    asyncio.run(erase_async(tmp_path))
-
-
-async def erase_async(tmp_path: Path) -> None:
-    async with quire.aio.Library(tmp_path / "a.db") as library:
-        async with library.create("c") as ctx:
-            await ctx.user("hello")
-            await ctx.fork("f")
-        assert (await library.erase("c")).forks == ("f",)
-        async with library.create("d") as ctx:
-            assert (await ctx.conversation.cleanup(scrub=True)).scrubbed
-        assert (await library.delete("d", scrub=True)).scrubbed
-        assert await library.scrub() == ()

@@ -56,23 +56,6 @@ def test_a_url_or_path_names_its_backend(
 
 
 @pytest.mark.parametrize(
-    "where",
-    ["", " ", "memory:x", "memory://", "file:", "file://", "sqlite:", "http://x/y", "nosuch:x", "a\0b", "file:a\0b"],
-)
-def test_what_names_no_storage_is_refused(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidValue):
-        open_storage(where)
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("where", [None, 7, b"notes.db", ["notes.db"]])
-def test_what_is_no_text_or_path_is_refused(where: Any) -> None:
-    with pytest.raises(InvalidValue):
-        open_storage(where)
-
-
-@pytest.mark.parametrize(
     "url", ["{here}/missing/notes.db", "sqlite:{here}/missing/notes.db", "{here}", "file:{here}/file"]
 )
 def test_a_place_that_cannot_be_opened_is_a_storage_failure(url: str, tmp_path: Path) -> None:
