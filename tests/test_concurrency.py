@@ -296,14 +296,6 @@ def write_from(url: str, contexts: Iterable[str], count: int) -> None:
         assert process.returncode == 0, errors
 
 
-@pytest.mark.parametrize("kind", ["file", *long("sqlite")])
-def test_processes_on_one_context_lose_nothing(kind: str, tmp_path: Path) -> None:
-    url = f"{kind}:{tmp_path}/store"
-    write_from(url, ["book"] * 2, 40)
-    with quire.open(url, "book", counter=EstimateCounter()) as context:
-        whole(context.pages, [f"w{writer}-{number}" for writer in range(2) for number in range(40)])
-
-
 @pytest.mark.parametrize("kind", ["sqlite", *long("file")])
 def test_processes_on_different_contexts_lose_nothing(kind: str, tmp_path: Path) -> None:
     url = f"{kind}:{tmp_path}/store"

@@ -11,7 +11,7 @@ from tests.storage.racing import Race
 
 
 @pytest.mark.parametrize("numbers", [(2, 8, 2), *long((8, 60, 100), (32, 30, 100))])
-@pytest.mark.parametrize("kind", [*long("file", "sqlite"), *servers("postgres", "s3")])
+@pytest.mark.parametrize("kind", ["file", *long("sqlite"), *servers("postgres", "s3")])
 def test_racing_processes_lose_and_double_nothing(
     kind: str, numbers: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
