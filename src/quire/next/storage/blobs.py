@@ -1,6 +1,6 @@
 """Where the log storage keeps its objects: a folder, or any object store that `obstore` can reach.
 
-Both have the same four calls. The only promise between writers is `create`: it writes a whole object that did not exist.
+Both have the same four calls. The only promise between writers is `create`: it writes a whole object that is not there.
 Errors contain only the status and the code of an answer: the other parts of an answer may quote keys and signatures.
 """
 
@@ -86,8 +86,8 @@ class Folder:
             return file.read()
 
     def create(self, key: str, data: bytes, *, sync: bool = False) -> bool:
-        sync = sync or not self.tears
         fresh, path = f"{self._fresh}-{os.getpid()}-{next(self._numbers)}", self._root + key
+        sync = sync or not self.tears
         with self._errors():
             self._in_folder(fresh, lambda: _write(fresh, data, sync=sync))
             try:
@@ -155,20 +155,15 @@ class Folder:
 
 
 def _write(path: str, data: bytes, *, sync: bool) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(file, view) :]
-        if sync:
-            os.fsync(file)
-    finally:
-        os.close(file)
+    with open(path, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(data)
+    if sync:
+        _sync(path)
 
 
-def _sync(folder: str) -> None:
-    """Write the names in a folder to disk."""
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+def _sync(path: str) -> None:
+    """Write a file, or the names in a folder, to disk."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
     finally:
@@ -264,37 +259,34 @@ class Bucket:
         from obstore.exceptions import BaseError
 
         self._check_process()
+        is_overloaded = True
         for pause in (*_PAUSES, None):
             try:
                 return action()
             except (BaseError, OSError, ValueError) as error:
                 problem, status = self._problem(error, key)
-            if pause is None:
-                raise (Busy if status in (429, 503) else unsure)(f"{problem}; retry.")
-            sleep(pause)
-        raise AssertionError("unreachable")
+            is_overloaded = is_overloaded and status in (429, 503)
+            if pause is not None:
+                sleep(pause)
+        raise (Busy if is_overloaded else unsure)(problem)
 
     def _problem(self, error: Exception, key: str) -> tuple[str, int]:
         """Return what an error without an answer means, and its status. Raises if the server refused the request."""
-        text = str(error)
+        text, where = str(error), f"{self.name}, at {key!r}"
         status = int(found[1]) if (found := _STATUS.search(text)) else 0
         code = found[1] if (found := _CODE.search(text)) else ""
         if code == "NoSuchBucket":
             raise StorageFailure(f"{self.name}: the bucket does not exist; create it, or check its name.") from None
         if isinstance(error, FileNotFoundError) or status == 404:
             raise FileNotFoundError(key) from None
-        where = f"{self.name}, at {key!r}"
-        answer = f"{status} {code}".strip()
         if status in (401, 403) or "credential" in text.lower():
-            raise StorageFailure(
-                f"{where}: access was denied ({answer or 'no credentials'}); check AWS_ACCESS_KEY_ID and"
-                " AWS_SECRET_ACCESS_KEY."
-            ) from None
-        if status in (301, 307, 400) or (404 < status < 500 and status not in (408, 409, 425, 429)):
+            advice = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            raise StorageFailure(f"{where}: access was denied ({status or 'no credentials'}); {advice}.") from None
+        if 300 <= status < 500 and status not in (408, 409, 425, 429):
+            answer = f"{status} {code}".strip()
             raise StorageFailure(f"{where}: the server rejected it ({answer}); check endpoint and region.") from None
-        if status:
-            return f"{where}: the server failed ({answer})", status
-        return f"{where}: the server did not answer; check endpoint, network and TLS", 0
+        answer = f"the server failed ({status} {code}".strip() + ")" if status else "the server did not answer"
+        return f"{where}: {answer}; check endpoint, network and TLS, and retry.", status
 
     def _check_process(self) -> None:
         """Raise `StorageFailure` in a fork of a process that sent requests: a request would wait there for ever."""

@@ -69,7 +69,7 @@ class Frame(Struct, array_like=True, frozen=True, gc=False):
                 table.set_entry(StoredEntry(seq, place, place))
         for entry in self.entries:
             table.set_entry(StoredEntry(*entry))
-        put = [(FAMILIES[code], Record(*record)) for code, *record in self.put]
+        put = [(FAMILIES[code], Record(key, value, parent, rank)) for code, key, value, parent, rank in self.put]
         delete = [(FAMILIES[code], key) for code, key in self.delete]
         table.apply(Commit(self.seq, self.head, self.entry, put, delete, self.replace, self.expire))
         return table
@@ -91,6 +91,8 @@ def pack_of(table: Table, slot: int, sizes: dict[Packed, int], *, named: bool) -
 
 Texts = tuple[dict[int, bytes], dict[int, tuple[bytes, bytes]]]
 """The content of an object: texts by key, and the heads and values of entries by number."""
+FRAME: Final = msgpack.Decoder(Frame)
+TEXTS: Final = msgpack.Decoder(Texts)
 
 
 def value_of(item: Record | StoredEntry) -> bytes:
@@ -112,7 +114,7 @@ def framed(value: object) -> bytes:
     return _HEAD.pack(len(data), crc32(data)) + data
 
 
-def read_frames(data: bytes, key: str, kind: type[T]) -> Iterator[tuple[T, bytes]]:
+def read_frames(data: bytes, key: str, decoder: msgpack.Decoder[T]) -> Iterator[tuple[T, bytes]]:
     """Yield the values in an object, at least one, and their bytes. Raises `Corrupt` or `NewerFormat`."""
     start = 0
     while start < len(data) or not start:
@@ -122,9 +124,9 @@ def read_frames(data: bytes, key: str, kind: type[T]) -> Iterator[tuple[T, bytes
         try:
             if len(content) != size or crc32(content) != checksum:
                 raise DecodeError
-            if kind is Frame and content[1] > FORMAT:
+            if decoder is FRAME and content[1] > FORMAT:
                 raise NewerFormat(f"{key!r} has format {content[1]}; this quire reads {FORMAT}.")
-            yield msgpack.decode(content, type=kind), data[start : begin + size]
+            yield decoder.decode(content), data[start : begin + size]
         except DecodeError:
             text = "is damaged: its checksum does not match. Restore it from a backup or a version."
             raise Corrupt(text, record=repr(key)) from None

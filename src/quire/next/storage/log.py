@@ -12,7 +12,7 @@ number of a pack and of a name. An open context is in memory, without the texts 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
 from os import urandom
@@ -38,7 +38,7 @@ from quire.next.storage.contract import (
     check_commit,
     conflict,
 )
-from quire.next.storage.frames import Texts, read_frames
+from quire.next.storage.frames import TEXTS, Texts, read_frames
 from quire.next.storage.memory import MemoryStorage, Place, Table, storage_of
 from quire.next.storage.names import NAMES, Names
 from quire.next.storage.state import NONCE, State, is_end, is_pack, with_nonce
@@ -271,4 +271,5 @@ class LogStorage:
         self._blobs.delete([blob.key for blob in (*ends, *left) if blob.modified < day_ago])
 
     def _read_texts(self, key: str) -> Texts:
-        return next(read_frames(self._blobs.get(key), key, Texts))[0]
+        found: Texts = next(read_frames(self._blobs.get(key), key, TEXTS))[0]
+        return found

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
+from os import urandom
 from typing import Final
+
+from msgspec.msgpack import Decoder
 
 from quire.next.storage.blobs import Blob, Blobs
 from quire.next.storage.contract import Id, name_taken
@@ -12,6 +15,7 @@ from quire.storage.base import check_context_name
 from quire.storage.paths import decode_file_name, file_name
 
 NAMES: Final = "names/"
+_POINTER: Final = Decoder(tuple[int, str, bytes])
 
 
 class Names:
@@ -43,7 +47,7 @@ class Names:
         """Create a pointer. Raises `Conflict` if another was first."""
         folder = _folder_of(name)
         pointer = f"{folder}{number:06}-{file_name(name)}"
-        if not self._blobs.create(pointer, framed((context, name)), sync=True):
+        if not self._blobs.create(pointer, framed((context, name, urandom(8))), sync=True):
             raise name_taken(name)
         if self._remove_older(folder, number) > number:  # the name was given and removed meanwhile
             self._blobs.delete([pointer])
@@ -62,7 +66,7 @@ class Names:
 
     def target(self, pointer: Blob) -> tuple[Id, str]:
         """Return the context and the name in a pointer. Raises `Corrupt` or `FileNotFoundError`."""
-        return next(read_frames(self._blobs.get(pointer.key), pointer.key, tuple[int, str]))[0]
+        return next(read_frames(self._blobs.get(pointer.key), pointer.key, _POINTER))[0][:2]
 
     def targets(self) -> Iterator[tuple[Blob, Id]]:
         """Yield all pointers and the contexts that they lead to."""

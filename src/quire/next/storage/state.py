@@ -15,6 +15,7 @@ from quire.errors import Busy, Conflict, Corrupt, OutcomeUnknown, QuireError, St
 from quire.next.storage.blobs import Blob, Blobs
 from quire.next.storage.contract import MAX_KEY, TEXT, Commit, Id, Record, StoredEntry, conflict
 from quire.next.storage.frames import (
+    FRAME,
     Frame,
     Packed,
     Texts,
@@ -96,7 +97,7 @@ class State:
         return next(filter(None, found), None)
 
     def _take(self, blob: Blob) -> None:
-        pack, _ = next(read_frames(self._blobs.get(blob.key), blob.key, Frame))
+        pack, _ = next(read_frames(self._blobs.get(blob.key), blob.key, FRAME))
         self._forget()
         self.table, self.pack, self.named = pack.apply_to(Table()), number_of(blob), pack.named
         self.slot = self.packed = pack.slot
@@ -112,7 +113,7 @@ class State:
                 if self._blobs.tears and is_torn(data):
                     torn.append(slot_of(blob))
                 else:
-                    frames |= {each[0].slot: each for each in read_frames(data, blob.key, Frame)}
+                    frames |= {each[0].slot: each for each in read_frames(data, blob.key, FRAME)}
         for slot in sorted(frames):
             if slot > self.slot and frames[slot][0].first == self.table.seq + 1:
                 self._apply(*frames[slot])
@@ -151,17 +152,16 @@ class State:
             raise self.conflict(self.table.seq)
         return found
 
-    def _filled(self, item: V) -> V:
+    def _filled(self, item: Record | StoredEntry) -> Record | StoredEntry:
         """Return a record or an entry with its values. Raises `FileNotFoundError` if their object is gone."""
-        found: Record | StoredEntry = item
-        place = found.value if isinstance(found, Record) else found.head
+        place = item.value if isinstance(item, Record) else item.head
         if not isinstance(place, Packed):
             return item
         texts, entries = self._read_texts(self._texts + place.decode())
-        if isinstance(found, Record):
-            return cast("V", Record(found.key, texts[found.key]))
-        head, entry = entries[found.seq]
-        return cast("V", StoredEntry(found.seq, head, entry if is_packed(found) else found.entry))
+        if isinstance(item, Record):
+            return Record(item.key, texts[item.key])
+        head, entry = entries[item.seq]
+        return StoredEntry(item.seq, head, entry if is_packed(item) else item.entry)
 
     # Writing
 
@@ -192,7 +192,8 @@ class State:
                 entry = self.table.entries.get(frame.seq)
                 if entry is None:
                     raise StorageFailure("it has expired")
-                if self._filled(entry).head == frame.head:
+                found = self._filled(entry)
+                if isinstance(found, StoredEntry) and found.head == frame.head:
                     return True
             self._blobs.delete([self.key(frame.slot)])
         except (QuireError, FileNotFoundError) as error:
