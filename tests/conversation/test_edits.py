@@ -236,6 +236,9 @@ def test_nothing_before_a_cleanup_is_undone() -> None:
     for to in ("before", deleted):
         with refused(ctx.pages, InvalidOperation, repr(to)):
             ctx.rollback(to)
-    ctx.user("c")
-    ctx.undo(ctx.seq)
-    assert texts(ctx) == ["b"]
+    cleaned = ctx.seq
+    for point in (None, cleaned):
+        ctx.user("c")
+        ctx.rollback(point) if point else ctx.undo(ctx.seq)
+        assert texts(ctx) == ["b"]
+    assert ctx.check() == []

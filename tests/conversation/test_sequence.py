@@ -5,7 +5,6 @@ import pytest
 from quire import InvalidOperation, Lifecycle
 from tests.conversation.talks import (
     calls,
-    exchange,
     indices,
     new_talk,
     numbered,
@@ -104,21 +103,3 @@ def test_a_result_finds_its_exchange_wherever_that_moved() -> None:
     back = ctx.pages.move_page(there, "usr-0")[there]
     assert texts(ctx) == ["", "in a folder", "Go on.", "", "in another segment"]
     assert ctx.pages.detail(back).endswith("Result of c2: in another segment")
-
-
-def test_indices_never_shift() -> None:
-    ctx = new_talk()
-    ctx.system("prompt")
-    exchange(ctx, "c1")
-    ctx.user("a")
-    known = {message.index: message.text for message in ctx.messages(all=True)}
-    ctx.conversation.insert(said("user", "b"), at=1)
-    ctx.conversation.delete(3)
-    ctx.conversation.replace([1], [said("user", "c"), said("user", "d")])
-    with ctx.temporary():
-        ctx.user("e")
-    ctx.rollback(ctx.seq - 3)
-    ctx.user("f")
-    now = {message.index: message.text for message in ctx.messages(all=True)}
-    assert known.items() <= now.items()
-    assert sorted(now) == list(range(len(now)))

@@ -8,7 +8,6 @@ import pytest
 from quire import (
     Context,
     Entry,
-    InvalidOperation,
     InvalidValue,
     Lifecycle,
     Permission,
@@ -16,7 +15,7 @@ from quire import (
 )
 from tests.books import folder, leaf, leaves, listed, refused
 from tests.marks import long
-from tests.talks import calling, full_talk, new_talk, outline, said, texts
+from tests.talks import calling, full_talk, new_talk, outline, texts
 
 
 def last_entry(talk: Context) -> Entry:
@@ -220,38 +219,4 @@ def test_a_prompt_set_since_stays_and_one_changed_since_says_what_it_said() -> N
     talk.user("one")
     talk.rollback("here")
     assert texts(talk) == ["first", "another"]
-    assert talk.check() == []
-
-
-# Limits of a rollback
-
-
-def test_nothing_before_a_cleanup_comes_back() -> None:
-    talk = new_talk()
-    talk.checkpoint("before")
-    talk.user("one")
-    talk.user("two")
-    talk.conversation.delete(0)
-    talk.conversation.cleanup()
-    cleaned = talk.seq
-    talk.user("three")
-    before: tuple[Any, ...] = (1, "before", cleaned - 1)
-    for to in before:
-        with refused(talk.pages, InvalidOperation):
-            talk.rollback(to)
-    with refused(talk.pages, InvalidOperation, str(cleaned)):
-        talk.undo(cleaned)
-    talk.rollback(cleaned)
-    assert said(talk) == [(0, "user", "two")]
-    assert talk.check() == []
-
-
-def test_a_rollback_inside_a_temporary_block_goes_with_it() -> None:
-    talk = new_talk()
-    talk.user("one")
-    talk.user("two")
-    with talk.temporary():
-        talk.rollback(2)
-        assert texts(talk) == ["one"]
-    assert texts(talk) == ["one", "two"]
     assert talk.check() == []
