@@ -48,19 +48,11 @@ def _is_open(page: Mapping[str, Any]) -> bool:
 
 
 def _orders(pages: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the order in every folder, chapters included."""
-    returning: dict[tuple[str, str], list[str]] = {}
-    for index, page in pages.items():
-        if "home" in page:
-            returning.setdefault((page["home"]["parent"], page["home"]["after"]), []).append(index)
-    found: dict[str, list[str]] = {}
-    for folder, page in pages.items():
-        if page["type"] == "ContentsPage":
-            waiting, order = ["", *page["children"]][::-1], []
-            while waiting:
-                order.append(waiting.pop())
-                waiting += reversed(returning.get((folder, order[-1]), []))
-            found[folder] = order[1:]
+    """Return the order in every folder, chapters included, with cold pages where they would return to."""
+    found = {folder: [*page["children"]] for folder, page in pages.items() if page["type"] == "ContentsPage"}
+    homes = [(page["home"], index) for index, page in pages.items() if "home" in page]
+    for place, folder, index in sorted((home.get("place", 1 << 40), home["parent"], index) for home, index in homes):
+        found[folder].insert(place, index)
     return found
 
 

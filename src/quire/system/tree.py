@@ -3,7 +3,7 @@
 The first functions convert stored records to the public values: pages, segments and texts.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -136,7 +136,7 @@ def create_detail_page(
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
     above = require_folder(plan, parent, "add a page to")
-    header = _header(plan, name, description, meta, check_text(plan.redact(detail)))
+    header = new_header(plan, name, description, meta, check_text(plan.redact(detail)))
     return _add(plan, plan.next_key(segment_number(above.key)), above, header, pinned)
 
 
@@ -182,7 +182,7 @@ def create_contents_page(
     meta: Mapping[str, Any] | None = None,
 ) -> PageIndex:
     above = require_folder(plan, parent, "add a page to")
-    header = _header(plan, name, description, meta, None)
+    header = new_header(plan, name, description, meta, None)
     gathered = _require_children(plan, above, children)
     key = plan.next_key(segment_number(above.key))
     rank = None
@@ -204,11 +204,11 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
     if isinstance(page, DetailPage):
         text = "" if detail is None else check_text(plan.redact(detail))
         count = check_whole_number(page.message_count, "message_count")
-        header = replace(_header(plan, page.name, page.description, page.meta, text), messages=count)
+        header = replace(new_header(plan, page.name, page.description, page.meta, text), messages=count)
     elif detail is not None:
         raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
     else:
-        header = _header(plan, page.name, page.description, page.meta, None)
+        header = new_header(plan, page.name, page.description, page.meta, None)
     header = replace(
         header, lifecycle=_new_lifecycle(page), visibility=check_choice(Visibility, page.visibility, "visibility")
     )
@@ -282,32 +282,18 @@ def remove_page(plan: Plan, index: PageIndex) -> int:
     return len(keys)
 
 
-def _header(plan: Plan, name: object, description: object, meta: Mapping[str, Any] | None, text: str | None) -> Header:
+def new_header(plan: Plan, name: object, description: object, meta: object, text: str | None) -> Header:
     """Return the header of a new leaf with this text, or of a new folder (None)."""
-    given = plan.redact_value(dict(meta) if isinstance(meta, Mapping) else meta)
-    body = plan.add_body(text or "")
-    return _make_header(plan.count, plan.redact(name), plan.redact(description), given, text, body, plan.origin())
-
-
-def _make_header(
-    count: Callable[[str], int],
-    name: object,
-    description: object,
-    meta: object,
-    text: str | None,
-    body: int,
-    origin: Mapping[str, Any],
-) -> Header:
-    summary = check_one_line(description, "description", MAX_DESCRIPTION)
+    summary = check_one_line(plan.redact(description), "description", MAX_DESCRIPTION)
     return Header(
         folder=text is None,
-        name=check_one_line(name, "name", MAX_NAME, empty=False),
+        name=check_one_line(plan.redact(name), "name", MAX_NAME, empty=False),
         description=summary,
-        **origin,
-        summary_tokens=count(summary),
-        tokens=count(text or ""),
-        body=body,
-        meta=encode_meta(dict(meta) if isinstance(meta, Mapping) else meta),
+        **plan.origin(),
+        summary_tokens=plan.count(summary),
+        tokens=plan.count(text or ""),
+        body=plan.add_body(text or ""),
+        meta=encode_meta(plan.redact_value(dict(meta) if isinstance(meta, Mapping) else meta)),
     )
 
 
