@@ -29,19 +29,19 @@ PACKAGES = {
     "maintenance": 1_641,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 4_275,
+    "next": 4_001,
     "providers": 3_107,
     "search": 3_607,
     "server": 9_108,
     "storage": 10_166,
-    "system": 4_145,
+    "system": 3_993,
     "testing": 1_808,
     "view": 7_662,
     "windows": 2_118,
     "": 2_530,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 67_600
+PYTHON = 67_448
 FILES = 271
 """Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
 TEST_LINES, MEASURING = 43_832, 13_478
