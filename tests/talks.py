@@ -15,7 +15,7 @@ def new_talk(storage: Storage | None = None, name: str = "talk", **options: Any)
 
 def calling(*ids: str) -> list[quire.ToolCall]:
     """Return tool calls with these ids."""
-    return [quire.ToolCall(id, "look", '{"at": 1}') for id in ids]  # noqa: A001 - the field's name
+    return [quire.ToolCall(id, "look", '{"at": 1}') for id in ids]
 
 
 def full_talk(storage: Storage | None = None, name: str = "talk") -> Context:
@@ -52,7 +52,7 @@ def full_talk(storage: Storage | None = None, name: str = "talk") -> Context:
     return talk
 
 
-def said(talk: Context, *, all: bool = False) -> list[tuple[int, str, Any]]:  # noqa: A002 - as messages() has it
+def said(talk: Context, *, all: bool = False) -> list[tuple[int, str, Any]]:
     """Return the messages with their indices and roles."""
     return [(message.index, message.role, message.content) for message in talk.messages(all)]
 

@@ -60,7 +60,7 @@ async def until(event: threading.Event) -> None:
 
 # The classes
 
-ADDED = {"has", "pages", "conversation", "budget"}  # `name in tools`; instance attributes of the synchronous class
+ADDED = {"has", "pages", "conversation", "actor"}  # `name in tools`; instance attributes of the synchronous class
 
 
 def public_members(kind: type) -> dict[str, Any]:

@@ -8,17 +8,20 @@ from pathlib import Path
 import quire
 from quire import aio
 
+PARTS = tuple(kind for kind in quire.Context.__mro__[1:] if kind.__name__ in vars(aio))
 TWINS = (quire.ContextSystem, quire.Conversation, quire.AgentContext, quire.Tools, quire.Windows, quire.Context)
-SYNC: tuple[type, ...] = (*TWINS, quire.Library)
+SYNC: tuple[type, ...] = (*PARTS, *TWINS, quire.Library)
 FILE = Path(str(aio.__file__))
 MEMBER = r"    \w+ = (?:awaits|awaits_wrapped|returns)\(Sync.*\)\n"
 
 
 def members(sync: type, by_hand: str) -> Iterator[str]:
-    """Yield the lines of the members of a class, without those that are written by hand."""
-    for name, method in sorted(vars(sync).items()):
-        is_known = (name == "close" and "(Closable)" in by_hand) or re.search(rf" {name}(\(| = )", by_hand)
-        if inspect.isfunction(method) and not name.startswith("_") and not is_known:
+    """Yield the lines of the members of a class, without those that are inherited or written by hand."""
+    parts = [part for part in PARTS if issubclass(sync, part) and sync is not part]
+    inherited = {name: method for part in parts for name, method in inspect.getmembers(part)}
+    for name, method in inspect.getmembers(sync, inspect.isfunction):
+        is_known = (name == "close" and "(Closable" in by_hand) or re.search(rf" {name}(\(| = )", by_hand)
+        if not name.startswith("_") and not is_known and inherited.get(name) is not method:
             yield f"    {name} = {kind_of(sync, name, str(inspect.signature(method).return_annotation))}\n"
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.model.tokens import EstimateCounter as EstimateCounter
     from quire.model.tokens import TokenCounter as TokenCounter
     from quire.model.tokens import VocabularyCounter as VocabularyCounter
-    from quire.open_context import open as open  # noqa: A004
+    from quire.open_context import open as open
     from quire.providers.legal import check_legal as check_legal
     from quire.providers.tool_schemas import count_tools as count_tools
     from quire.search import embedders as embedders  # a module, reached as `quire.embedders`

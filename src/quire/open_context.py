@@ -38,7 +38,7 @@ DEFAULT_SEGMENTS: tuple[Segment, ...] = (
 
 
 @names_options
-def open(  # noqa: A001 - quire.open is the name users expect
+def open(
     where: StoreLocation,
     context: str = "default",
     *,

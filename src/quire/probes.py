@@ -364,9 +364,9 @@ def _take(original: Function) -> Function:
 
 
 def _report_usage(original: Function) -> Function:
-    def report_usage(self: Any, *given: Any) -> Any:
+    def report_usage(self: Any, *given: Any, **options: Any) -> Any:
         with _operation(Operation("usage", _context(self._engine))) as done:
-            usage = original(self, *given)
+            usage = original(self, *given, **options)
             done.facts |= {"model": usage.model, "billed": usage.billed, "cached": usage.cached}
             return usage
 
@@ -380,7 +380,7 @@ def _context(engine: Engine) -> str:
 _PROBES: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     ("quire.view.renderer", "Renderer.render", _render),
     ("quire.view.renderer", "Renderer._fold", _fold),
-    ("quire.view.facade", "ViewFacade.report_usage", _report_usage),
+    ("quire.view.handle", "ViewHandle.report_usage", _report_usage),
     ("quire.core.engine", "Engine._write_and_verify", _write_and_verify),
     ("quire.search.find", "find", _find),
     ("quire.agent.agent", "find", _find),

@@ -42,7 +42,7 @@ def given(condition: object) -> None:
         raise RuntimeError("what this test needs is not so")
 
 
-def fails(*values: Any, step: int, why: str, id: str | None = None) -> Any:  # noqa: A002
+def fails(*values: Any, step: int, why: str, id: str | None = None) -> Any:
     """Return the values of a parametrized case that fails until a step is done."""
     return pytest.param(*values, id=id, marks=until_step(step, why))
 

@@ -203,7 +203,7 @@ class QuireToolset(AbstractToolset[Any]):
         ctx: AnyContext | Callable[[RunContext[Any]], Awaitable[SyncedContext[Any]]],
         *,
         tools: bool | Sequence[str] = True,
-        id: str | None = "quire",  # noqa: A002 - the word the framework has
+        id: str | None = "quire",
     ) -> None:
         self._where = context_of(ctx) if isinstance(ctx, AnyContext) else ctx
         self._chosen = tools

@@ -35,7 +35,7 @@ from quire.system.tree import to_page, to_segment, to_text
 from quire.view.cost import Outlook
 from quire.view.deferred import is_shown_whole
 from quire.view.escaping import Escaping, escaping_for
-from quire.view.facade import ViewFacade
+from quire.view.handle import ViewHandle
 from quire.view.preamble import context_key
 from quire.view.sheets import SPAN, read_span
 from quire.windows.window_manager import close_window
@@ -65,7 +65,7 @@ class AgentContext:
         manage: bool = False,
         *,
         quota: Quota | None = None,
-        views: ViewFacade | None = None,
+        views: ViewHandle | None = None,
         remove_user_messages: bool = False,
     ) -> None:
         if not isinstance(system, ContextSystem):
@@ -73,11 +73,9 @@ class AgentContext:
         self.actor = check_one_line(actor, "actor", 100, empty=False)
         self.quota = check_quota(Quota() if quota is None else quota)
         self._engine = system._engine
-        self._gate = Gate(
-            check_bool(manage, "manage"),
-            remove_user_messages=check_bool(remove_user_messages, "remove_user_messages"),
-        )
-        self._views = ViewFacade(system._engine, system.actor) if views is None else views
+        removes = check_bool(remove_user_messages, "remove_user_messages")
+        self._gate = Gate(check_bool(manage, "manage"), remove_user_messages=removes)
+        self._views = ViewHandle(system._engine, system.actor) if views is None else views
         self._quoting_writes = True
         self._escaper: Escaping | None = None
 
@@ -208,7 +206,7 @@ class AgentContext:
 
     def budget(self) -> Outlook:
         """Return how full the view is, the tokens by kind of part, and the pages that a fold would take next."""
-        return self._views.outlook()
+        return self._views._renderer.outlook()
 
     # What is shown
 
@@ -412,7 +410,8 @@ class AgentContext:
 
     def _answer_room(self) -> AnswerRoom:
         """Return the tokens that an answer of a tool may take."""
-        return self._read(lambda reader, _: answer_room(reader, self._views.room(), self._engine.counter.count))
+        room, count = self._views._renderer.room(), self._engine.counter.count
+        return self._read(lambda reader, _: answer_room(reader, room, count))
 
     # Internal
 

@@ -177,7 +177,7 @@ def budget(context: ToolContext) -> str:
 def window(
     context: ToolContext,
     do: str,
-    id: str,  # noqa: A002 - the parameter's name in the schema
+    id: str,
     action: str | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> str:

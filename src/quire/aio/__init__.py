@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from quire.agent.tools import Tools as SyncTools
     from quire.context import Context as SyncContext
     from quire.conversation import Conversation as SyncConversation
+    from quire.conversation.message_handle import MessageHandle as SyncMessageHandle
     from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from quire.storage.base import Durability, Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
+    from quire.system.handle import ContextHandle as SyncContextHandle
     from quire.view.fold.summary_worker import SummaryWorker
     from quire.view.options import Summariser
     from quire.windows.windows import Windows as SyncWindows
@@ -64,7 +66,7 @@ else:
             return name
 
     SyncAgentContext = SyncContext = SyncContextSystem = SyncConversation = _Names()
-    SyncLibrary = SyncTools = SyncWindows = _Names()
+    SyncContextHandle = SyncLibrary = SyncMessageHandle = SyncTools = SyncWindows = _Names()
 
 __all__ = [
     "AgentContext",
@@ -83,7 +85,43 @@ __all__ = [
 # The members that only make a call are written by `python -m tests.twins` from the synchronous classes.
 
 
-class ContextSystem(Wrapper):
+class ContextHandle(Wrapper):
+    """What `Context` and `ContextSystem` have in common."""
+
+    audit = awaits(SyncContextHandle.audit)
+    check = awaits(SyncContextHandle.check)
+    checkpoint = awaits(SyncContextHandle.checkpoint)
+    find = awaits(SyncContextHandle.find)
+    history = returns(SyncContextHandle.history, Stream)
+    pin = awaits(SyncContextHandle.pin)
+    refresh = awaits(SyncContextHandle.refresh)
+    rollback = awaits(SyncContextHandle.rollback)
+    undo = awaits(SyncContextHandle.undo)
+    unpin = awaits(SyncContextHandle.unpin)
+    seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
+
+
+class MessageHandle(Wrapper):
+    """What `Context` and `Conversation` have in common."""
+
+    add = awaits(SyncMessageHandle.add)
+    assistant = awaits(SyncMessageHandle.assistant)
+    close_calls = awaits(SyncMessageHandle.close_calls)
+    compress = awaits(SyncMessageHandle.compress)
+    delete = awaits(SyncMessageHandle.delete)
+    import_messages = awaits(SyncMessageHandle.import_messages)
+    items = returns(SyncMessageHandle.items, Stream)
+    messages = returns(SyncMessageHandle.messages, Stream)
+    pending_calls = awaits(SyncMessageHandle.pending_calls)
+    replace = awaits(SyncMessageHandle.replace)
+    system = awaits(SyncMessageHandle.system)
+    temporary = returns(SyncMessageHandle.temporary, block)
+    tool_result = awaits(SyncMessageHandle.tool_result)
+    turns = returns(SyncMessageHandle.turns, Stream)
+    user = awaits(SyncMessageHandle.user)
+
+
+class ContextSystem(ContextHandle):
     """`quire.ContextSystem` with async methods."""
 
     acting_as = awaits_wrapped(SyncContextSystem.acting_as, lambda: ContextSystem)
@@ -92,9 +130,6 @@ class ContextSystem(Wrapper):
     ancestors = awaits(SyncContextSystem.ancestors)
     archive = awaits(SyncContextSystem.archive)
     as_of = awaits_wrapped(SyncContextSystem.as_of, lambda: ContextSystem)
-    audit = awaits(SyncContextSystem.audit)
-    check = awaits(SyncContextSystem.check)
-    checkpoint = awaits(SyncContextSystem.checkpoint)
     checkpoints = awaits(SyncContextSystem.checkpoints)
     child_count = awaits(SyncContextSystem.child_count)
     children = awaits(SyncContextSystem.children)
@@ -104,14 +139,12 @@ class ContextSystem(Wrapper):
     evict_lru = awaits(SyncContextSystem.evict_lru)
     evict_page = awaits(SyncContextSystem.evict_page)
     expand = awaits(SyncContextSystem.expand)
-    find = awaits(SyncContextSystem.find)
     fork = awaits(SyncContextSystem.fork)
     generate_index = awaits(SyncContextSystem.generate_index)
     get_page = awaits(SyncContextSystem.get_page)
     get_segment = awaits(SyncContextSystem.get_segment)
     has_child = awaits(SyncContextSystem.has_child)
     hide = awaits(SyncContextSystem.hide)
-    history = returns(SyncContextSystem.history, Stream)
     list_pages = returns(SyncContextSystem.list_pages, Stream)
     list_segments = awaits(SyncContextSystem.list_segments)
     load = awaits(SyncContextSystem.load)
@@ -121,69 +154,48 @@ class ContextSystem(Wrapper):
     move_page = awaits(SyncContextSystem.move_page)
     names = awaits(SyncContextSystem.names)
     parent = awaits(SyncContextSystem.parent)
-    pin = awaits(SyncContextSystem.pin)
     purge = awaits(SyncContextSystem.purge)
     recall = awaits(SyncContextSystem.recall)
-    refresh = awaits(SyncContextSystem.refresh)
     remove_page = awaits(SyncContextSystem.remove_page)
     remove_segment = awaits(SyncContextSystem.remove_segment)
     restore = awaits(SyncContextSystem.restore)
-    rollback = awaits(SyncContextSystem.rollback)
     save = awaits(SyncContextSystem.save)
     scrub = awaits(SyncContextSystem.scrub)
     segment_of = awaits(SyncContextSystem.segment_of)
     set_detail = awaits(SyncContextSystem.set_detail)
     set_segment_permission = awaits(SyncContextSystem.set_segment_permission)
     set_storage = awaits(SyncContextSystem.set_storage)
-    undo = awaits(SyncContextSystem.undo)
     unmarshal = awaits(SyncContextSystem.unmarshal)
-    unpin = awaits(SyncContextSystem.unpin)
     update_page = awaits(SyncContextSystem.update_page)
     update_segment = awaits(SyncContextSystem.update_segment)
     walk = returns(SyncContextSystem.walk, Stream)
     context: Attribute[str] = Attribute(read_now)
-    seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
     storage: "Attribute[Awaitable[Storage]]" = Attribute(CallQueue.run)
     counter: "Attribute[Awaitable[TokenCounter]]" = Attribute(CallQueue.run)
     cached_pages: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
 
 
-class Conversation(Wrapper):
+class Conversation(MessageHandle):
     """`quire.Conversation` with async methods."""
 
     acting_as = awaits_wrapped(SyncConversation.acting_as, lambda: Conversation)
-    add = awaits(SyncConversation.add)
-    assistant = awaits(SyncConversation.assistant)
     batch_commit = awaits(SyncConversation.batch_commit)
     batch_end = awaits(SyncConversation.batch_end)
     batch_start = awaits(SyncConversation.batch_start)
     cleanup = awaits(SyncConversation.cleanup)
-    close_calls = awaits(SyncConversation.close_calls)
-    compress = awaits(SyncConversation.compress)
     date_messages = awaits(SyncConversation.date_messages)
-    delete = awaits(SyncConversation.delete)
     entry_before = awaits(SyncConversation.entry_before)
-    import_messages = awaits(SyncConversation.import_messages)
     insert = awaits(SyncConversation.insert)
     is_modified = awaits(SyncConversation.is_modified)
-    items = returns(SyncConversation.items, Stream)
     mark_map = awaits(SyncConversation.mark_map)
     mark_of = awaits(SyncConversation.mark_of)
     message = awaits(SyncConversation.message)
-    messages = returns(SyncConversation.messages, Stream)
     messages_after = awaits(SyncConversation.messages_after)
     messages_on = awaits(SyncConversation.messages_on)
     modify = awaits(SyncConversation.modify)
     newest = awaits(SyncConversation.newest)
     page_of = awaits(SyncConversation.page_of)
-    pending_calls = awaits(SyncConversation.pending_calls)
     prelude = awaits(SyncConversation.prelude)
-    replace = awaits(SyncConversation.replace)
-    system = awaits(SyncConversation.system)
-    temporary = returns(SyncConversation.temporary, block)
-    tool_result = awaits(SyncConversation.tool_result)
-    turns = returns(SyncConversation.turns, Stream)
-    user = awaits(SyncConversation.user)
     context: Attribute[str] = Attribute(read_now)
 
 
@@ -260,56 +272,32 @@ class Windows(Wrapper):
 
 
 @names_options
-class Context(Closable):
+class Context(Closable, MessageHandle, ContextHandle):
     """`quire.Context` with async methods. `name`, `budget` and `turn_state` are plain; other properties are awaited."""
 
     _shares_queue = False
 
-    add = awaits(SyncContext.add)
     as_agent = awaits_wrapped(SyncContext.as_agent, lambda: AgentContext)
     as_of = awaits_wrapped(SyncContext.as_of, lambda: Context)
-    assistant = awaits(SyncContext.assistant)
-    audit = awaits(SyncContext.audit)
-    check = awaits(SyncContext.check)
-    checkpoint = awaits(SyncContext.checkpoint)
-    close_calls = awaits(SyncContext.close_calls)
-    compress = awaits(SyncContext.compress)
-    delete = awaits(SyncContext.delete)
     document = awaits(SyncContext.document)
     dump = awaits(SyncContext.dump)
-    find = awaits(SyncContext.find)
     fork = awaits_wrapped(SyncContext.fork, lambda: Context)
-    history = returns(SyncContext.history, Stream)
-    import_messages = awaits(SyncContext.import_messages)
-    items = returns(SyncContext.items, Stream)
     last_sent = awaits(SyncContext.last_sent)
-    messages = returns(SyncContext.messages, Stream)
     on_fold = awaits(SyncContext.on_fold)
-    pending_calls = awaits(SyncContext.pending_calls)
-    pin = awaits(SyncContext.pin)
-    refresh = awaits(SyncContext.refresh)
     render = awaits(SyncContext.render)
-    replace = awaits(SyncContext.replace)
     report_usage = awaits(SyncContext.report_usage)
     rollback = awaits(SyncContext.rollback)
     stats = awaits(SyncContext.stats)
-    system = awaits(SyncContext.system)
-    temporary = returns(SyncContext.temporary, block)
-    tool_result = awaits(SyncContext.tool_result)
-    turns = returns(SyncContext.turns, Stream)
-    undo = awaits(SyncContext.undo)
-    unpin = awaits(SyncContext.unpin)
-    user = awaits(SyncContext.user)
     why = awaits(SyncContext.why)
     write = awaits(SyncContext.write)
     name: Attribute[str] = Attribute(read_now)
+    actor: Attribute[str] = Attribute(read_now)
     budget: Attribute[int] = Attribute(read_now)
     pages = Attribute(ContextSystem)
     conversation = Attribute(Conversation)
     agent = Attribute(AgentContext)
     tools = Attribute(Tools)
     windows = Attribute(Windows)
-    seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
     turn_state: "Attribute[TurnState | None]" = Attribute(read_now)
     summarising: "Attribute[Awaitable[SummaryWorker | None]]" = Attribute(CallQueue.run)
 
@@ -390,7 +378,7 @@ class Library(Closable):
         return await self._calls.run(copy)
 
 
-def open(  # noqa: A001 - the same name as quire.open
+def open(
     where: "StoreLocation",
     context: str = "default",
     *,

@@ -108,7 +108,7 @@ class Stream(Generic[T]):
 class Opening(Generic[C]):
     """An object that is being opened: await it, or use it in an `async with` block, which closes it."""
 
-    def __init__(self, calls: CallQueue, open: Callable[[], Any], kind: type[C]) -> None:  # noqa: A002
+    def __init__(self, calls: CallQueue, open: Callable[[], Any], kind: type[C]) -> None:
         self._calls = calls
         self._open = open
         self._kind = kind

@@ -6,7 +6,6 @@ committed by the engine as one journal entry.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -16,26 +15,23 @@ from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, names_options, short_repr
 from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
-from quire.model.text import check_one_line, indent_lines
+from quire.model.text import indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter, check_counter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
-from quire.system.check import Problem, check, check_whole
-from quire.system.checkpoints import checkpoint, checkpoints
-from quire.system.journal import Entry, export, history
+from quire.system.check import check_whole
+from quire.system.checkpoints import checkpoints
+from quire.system.handle import ContextHandle
+from quire.system.journal import Entry
 from quire.system.rules import check_bool, check_whole_number
 from quire.system.tree import find_folder, list_children, to_page, to_segment, to_text
-from quire.system.undo import messages_at, rollback, undo
+from quire.system.undo import messages_at, rollback
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from quire.search.find import FindFilters, Hit
     from quire.search.vectors import Embedder
-    from quire.system.journal import HistoryFilters
     from quire.system.purge import Purged
 
 DEFAULT_MAX_PAGES = 10_000
@@ -43,7 +39,7 @@ DEFAULT_MAX_BYTES = 64 << 20
 
 
 @names_options
-class ContextSystem:
+class ContextSystem(ContextHandle):
     """The pages and segments of one context. Safe to share between threads.
 
     `storage` is any backend (in memory by default). `context` is the name of the context in it; the first change
@@ -75,7 +71,7 @@ class ContextSystem:
             redaction = Redaction(redact)
             if redaction.text(context) != context:
                 raise InvalidValue("The name of the context has a text to redact. Choose another name.")
-        self._engine = _engine or Engine(
+        engine = _engine or Engine(
             MemoryStorage() if storage is None else check_storage(storage),
             check_context_name(context),
             clock=clock,
@@ -85,7 +81,7 @@ class ContextSystem:
             embedder=embedder,
             redaction=redaction,
         )
-        self.actor = check_one_line(actor, "actor", 100, empty=False)
+        super().__init__(engine, actor)
 
     def __repr__(self) -> str:
         return f"<ContextSystem {self.context!r} at seq {self._engine.state.version}, acting as {self.actor!r}>"
@@ -123,12 +119,12 @@ class ContextSystem:
 
     def add_segment(self, segment: Segment) -> Segment:
         """Add a segment and its root page; return the segment as stored."""
-        self._engine.run(self.actor, "add_segment", segments.add_segment, segment)
+        self._run(segments.add_segment, segment)
         return self.get_segment(segment.id)
 
     def remove_segment(self, segment_id: str) -> int:
         """Remove a segment with all its pages, cold ones too; return the number of pages removed."""
-        return self._engine.run(self.actor, "remove_segment", segments.remove_segment, segment_id)
+        return self._run(segments.remove_segment, segment_id)
 
     def update_segment(
         self,
@@ -137,19 +133,18 @@ class ContextSystem:
         name: str | None = None,
         description: str | None = None,
         max_capacity: int | None = None,
-        type: SegmentType | None = None,  # noqa: A002 - a name of the public API
+        type: SegmentType | None = None,
     ) -> None:
         """Change a segment's name, description, capacity or type. None means no change.
 
         A type is refused if messages, prompts or windows would then be in a segment of the wrong type.
         """
-        given: dict[str, Any] = {"name": name, "description": description, "max_capacity": max_capacity, "type": type}
-        self._engine.run(self.actor, "update_segment", segments.update_segment, segment_id, **given)
+        update = segments.update_segment
+        self._run(update, segment_id, name=name, description=description, max_capacity=max_capacity, type=type)
 
     def set_segment_permission(self, segment_id: str, permission: Permission) -> None:
         """Set the permission of the agent in a segment. Undo and rollback never restore an older permission."""
-        planner = segments.set_segment_permission
-        self._engine.run(self.actor, "set_segment_permission", planner, segment_id, permission)
+        self._run(segments.set_segment_permission, segment_id, permission)
 
     # Reading pages
 
@@ -241,23 +236,6 @@ class ContextSystem:
         pairs = self._engine.read(lambda state: state.subtree(state.require_page(index)))
         return self._engine.stream(pairs, lambda state, pair: (pair[0], to_page(state, pair[1])))
 
-    def find(self, /, query: str, limit: int = 10, **filters: "Unpack[FindFilters]") -> "list[Hit]":
-        """Return the pages that match a query by name, description or detail, archived ones too, best first.
-
-        Pages that contain every word come first. `"quoted words"` match as a phrase, `begin*` matches a prefix; there
-        are no other operators. The filters limit the result: `segment`, `kind` (folder, leaf, exchange, chapter,
-        summary, text), `role` (of a message), the effective `lifecycle`, `since` and `until` (the time of creation),
-        `actor` (the author). Raises `InvalidValue`, and `UnknownOption` for another filter.
-        """
-        from quire.search.find import find  # imported late: not every program searches
-
-        embedder = self._engine.embedder
-        return self._engine.read(lambda state: find(state, query, limit, embedder=embedder, **filters))
-
-    def check(self) -> list[Problem]:
-        """Return every broken invariant of this context; an empty list if it is sound."""
-        return self._engine.read(check)
-
     # Creating and changing pages
 
     def create_detail_page(
@@ -271,9 +249,7 @@ class ContextSystem:
         meta: Mapping[str, Any] | None = None,
     ) -> PageIndex:
         """Add a leaf with a text at the end of a folder. `pinned=None` pins in SYSTEM segments only."""
-        given: dict[str, Any] = {"pinned": pinned, "meta": meta}
-        planner = tree.create_detail_page
-        return self._engine.run(self.actor, "create_detail_page", planner, name, description, detail, parent, **given)
+        return self._run(tree.create_detail_page, name, description, detail, parent, pinned=pinned, meta=meta)
 
     def create_contents_page(
         self,
@@ -289,15 +265,11 @@ class ContextSystem:
 
         The folder goes to the end of its parent, or to the place of its first child if that was in the same parent.
         """
-        planner = tree.create_contents_page
-        given: dict[str, Any] = {"pinned": pinned, "meta": meta}
-        return self._engine.run(
-            self.actor, "create_contents_page", planner, name, description, parent, children, **given
-        )
+        return self._run(tree.create_contents_page, name, description, parent, children, pinned=pinned, meta=meta)
 
     def add_page(self, page: Page, detail: str | None = None) -> PageIndex:
         """Add a page that carries its index and parent; the index `""` takes the next free one."""
-        return self._engine.run(self.actor, "add_page", tree.add_page, page, detail)
+        return self._run(tree.add_page, page, detail)
 
     def update_page(
         self,
@@ -309,12 +281,11 @@ class ContextSystem:
         detail: str | None = None,
     ) -> None:
         """Change a page's name, description, meta or body. None means no change, `""` clears a description."""
-        given: dict[str, Any] = {"name": name, "description": description, "meta": meta, "detail": detail}
-        self._engine.run(self.actor, "update_page", tree.update_page, index, **given)
+        self._run(tree.update_page, index, name=name, description=description, meta=meta, detail=detail)
 
     def set_detail(self, index: PageIndex, detail: str) -> None:
         """Replace the body of a text page."""
-        self._engine.run(self.actor, "set_detail", tree.set_detail, index, detail)
+        self._run(tree.set_detail, index, detail)
 
     def move_page(
         self, source: PageIndex, target: PageIndex, before: PageIndex | None = None
@@ -323,11 +294,11 @@ class ContextSystem:
 
         In another segment the pages get new indices: the dict maps old to new. Within one segment it is empty.
         """
-        return self._engine.run(self.actor, "move_page", tree.move_page, source, target, before)
+        return self._run(tree.move_page, source, target, before)
 
     def remove_page(self, index: PageIndex) -> int:
         """Remove a page with everything below it; return the number of pages removed. `undo` restores them."""
-        return self._engine.run(self.actor, "remove_page", tree.remove_page, index)
+        return self._run(tree.remove_page, index)
 
     def generate_index(self, segment_id: str) -> PageIndex:
         """Reserve an unused index of the segment for `add_page` and return it."""
@@ -339,104 +310,29 @@ class ContextSystem:
 
     def expand(self, index: PageIndex) -> None:
         """Open a page and all folders above it."""
-        self._engine.run(self.actor, "expand", lifecycle.expand, index)
+        self._run(lifecycle.expand, index)
 
     def hide(self, index: PageIndex) -> None:
         """Show only the page's summary line."""
-        self._engine.run(self.actor, "hide", lifecycle.hide, index)
+        self._run(lifecycle.hide, index)
 
     def archive(self, index: PageIndex, *, cold: bool = False) -> None:
         """Take a page out of the view. With `cold`, it leaves the tree with its subtree until `recall`."""
-        self._engine.run(self.actor, "archive", lifecycle.archive, index, cold=cold)
+        self._run(lifecycle.archive, index, cold=cold)
 
     def restore(self, index: PageIndex) -> None:
         """Bring a hot-archived page back into the view unchanged and open all folders above it."""
-        self._engine.run(self.actor, "restore", lifecycle.restore, index)
+        self._run(lifecycle.restore, index)
 
     def recall(self, index: PageIndex) -> PageIndex:
         """Bring the cold-archived subtree of a page back to its place, or under the root if that place is gone."""
-        return self._engine.run(self.actor, "recall", lifecycle.recall, index)
-
-    def pin(self, index: PageIndex) -> None:
-        """Always show a page in full: it and all above it cannot be hidden, moved or removed until `unpin`."""
-        self._engine.run(self.actor, "pin", lifecycle.pin, index)
-
-    def unpin(self, index: PageIndex) -> None:
-        """Remove a pin."""
-        self._engine.run(self.actor, "unpin", lifecycle.unpin, index)
+        return self._run(lifecycle.recall, index)
 
     # History
-
-    @property
-    def seq(self) -> int:
-        """The seq of the last journal entry."""
-        return self._engine.read(lambda state: state.version)
-
-    def history(
-        self,
-        after: int = 0,
-        *,
-        actor: str | None = None,
-        operation: str | None = None,
-        page: PageIndex | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        before: int | None = None,
-        reverse: bool = False,
-    ) -> Iterator[Entry]:
-        """Iterate over the journal entries above `after` (and below `before`) that pass every filter.
-
-        The oldest comes first, with `reverse` the newest. `page` is an index that exists or existed; `since` and
-        `until` are inclusive.
-        """
-        start = check_whole_number(after, "after")
-        filters: dict[str, Any] = {"actor": actor, "operation": operation, "page": page, "since": since, "until": until}
-        newest_first = check_bool(reverse, "reverse")
-        if before is not None:
-            filters["before"] = check_whole_number(before, "before")
-        return self._engine.read(lambda state: history(state, start, reverse=newest_first, **filters))
-
-    def undo(self, entry: Entry | int) -> int:
-        """Undo one operation and keep later ones; return the seq of the new entry.
-
-        Raises `InvalidOperation`, which names the later entry, if that entry changed the same record. Undo an undo to
-        redo.
-        """
-        with self._engine.lock:
-            plan = self._engine.begin(self.actor)
-            seq = undo(plan, entry)
-            self._engine.commit(plan, "undo", undoes=seq)
-            return plan.seq
-
-    def audit(self, /, path: str | PathLike[str], **filters: "Unpack[HistoryFilters]") -> int:
-        """Write the journal to a file as JSON Lines, one entry per line; return the number of entries.
-
-        The filters are those of `history`.
-        """
-        target = check_path(path)
-        entries = self.history(**filters)
-        try:
-            with open(target, "wb") as file:
-                return export(entries, file)
-        except OSError as error:
-            raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
-
-    def checkpoint(self, name: str) -> int:
-        """Name the present state of the context for `rollback(name)`; return its seq."""
-        return self._engine.run(self.actor, "checkpoint", checkpoint, name)
 
     def checkpoints(self) -> dict[str, int]:
         """Return all checkpoints with their seqs, oldest first."""
         return self._engine.read(checkpoints)
-
-    def rollback(self, to: str | int | Entry) -> int:
-        """Return the whole context to a checkpoint or an entry, in one commit that can be undone; return its seq.
-
-        Permissions and pins do not change. The entries since then stay readable, and `undo` restores them.
-        """
-        with self._engine.lock:
-            self._engine.run(self.actor, "rollback", rollback, to)
-            return self._engine.state.version
 
     def fork(self, new_name: str, at: str | int | Entry | None = None, *, check: bool = False) -> None:
         """Create another context in the same storage from this one, as of now or of a checkpoint or an entry.
@@ -517,10 +413,6 @@ class ContextSystem:
                 return Progress(context=state.context, phase="done", records=0, bytes=0)
             return copy_contexts(state.storage, target, state.context, progress=progress)
 
-    def refresh(self) -> bool:
-        """Load new commits of other writers; return True if there are any. Raises `NoSuchContext` after a deletion."""
-        return self._engine.refresh()
-
     # JSON
 
     def marshal(self) -> bytes:
@@ -533,7 +425,7 @@ class ContextSystem:
         """Replace the whole context by a JSON document in one undoable commit. `InvalidValue` names a bad field."""
         from quire.system.json_form import unmarshal  # imported late: few programs need it
 
-        self._engine.run(self.actor, "unmarshal", unmarshal, data)
+        self._run(unmarshal, data)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `marshal()` to a file."""

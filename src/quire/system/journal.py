@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import IO, TypedDict
+from typing import IO, Any, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +27,7 @@ from quire.model.clock import check_moment, to_datetime
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
 from quire.storage.base import Record
+from quire.system.rules import check_bool, check_whole_number
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -73,23 +74,15 @@ class HistoryFilters(TypedDict, total=False):
 
 
 def history(
-    state: State,
-    after: int = 0,
-    *,
-    actor: str | None = None,
-    operation: str | None = None,
-    page: PageIndex | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    before: int | None = None,
-    reverse: bool = False,
+    state: State, after: int = 0, before: int | None = None, *, reverse: bool = False, **filters: Any
 ) -> Iterator[Entry]:
-    """Yield the entries as `ContextSystem.history` documents it."""
-    wanted = _filters(state, actor, operation, page, since, until)
-    last = state.version if before is None else min(before - 1, state.version)
+    """Yield the entries as `ContextHandle.history` documents it."""
+    wanted = _filters(state, **filters)
+    first = check_whole_number(after, "after") + 1
+    last = state.version if before is None else min(check_whole_number(before, "before") - 1, state.version)
     return (
         to_entry(state, seq, entry)
-        for seq, entry in read_entries(state, after + 1, last, reverse=reverse)
+        for seq, entry in read_entries(state, first, last, reverse=check_bool(reverse, "reverse"))
         if all(passes(entry) for passes in wanted)
     )
 
@@ -151,7 +144,7 @@ _Filter = Callable[[EntryRecord], bool]
 
 
 def _filters(
-    state: State, actor: object, operation: object, page: object, since: object, until: object
+    state: State, actor: Any = None, operation: Any = None, page: Any = None, since: Any = None, until: Any = None
 ) -> list[_Filter]:
     wanted: list[_Filter] = []
     for field, value in (("actor", actor), ("operation", operation)):

@@ -69,7 +69,7 @@ def update_segment(
     name: str | None = None,
     description: str | None = None,
     max_capacity: int | None = None,
-    type: SegmentType | None = None,  # noqa: A002 - a name of the public API
+    type: SegmentType | None = None,
 ) -> None:
     fields: dict[str, Any] = {}
     if type is not None:

@@ -229,10 +229,13 @@ class Renderer:
     def outlook(self) -> Outlook:
         """Return how full a view is now, and the pages that a fold would take next. This plans a fold."""
         with self._engine.lock:
-            budget = self._engine.budget
-            kinds = tokens_by_kind(self.last_parts())
-            pages, reserved = self._next_to_fold(max(0, budget - self.reserved)), self.reserved
+            kinds, budget, reserved = tokens_by_kind(self.last_parts()), self._engine.budget, self.reserved
+            pages = self._next_to_fold(self.room())
             return Outlook(budget=budget, used=sum(kinds.values()), kinds=kinds, next_fold=pages, reserved=reserved)
+
+    def room(self) -> int:
+        """Return the budget without the tokens that the last view kept in reserve. This draws no view."""
+        return max(0, self._engine.budget - self.reserved)
 
     def _recall_block(self, options: RenderOptions, room: int) -> "RecallBlock | None":
         from quire.view.recall_block import RecallBlock  # late: most views recall nothing
