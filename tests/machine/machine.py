@@ -123,7 +123,7 @@ class Machine(TalkRules):
             assert messages_of(backend.open(self.fork)) == outside
             block.leave(raising=raising)
         if model.seq > start + 1:
-            model.do(lambda: model.take_back(whole, around, pinned_too=True))
+            model.do(lambda: model.take_back(whole, around, pinned_too=True), always=True)
             model.blocks.append((start + 1, model.seq))
         else:
             model.take_over(saved)

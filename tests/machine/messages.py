@@ -297,70 +297,63 @@ class MessageModel(PageModel):
         before = self._unmarked()
         for page in [page for page in self.state.pages.values() if page.numbers]:
             old = then.pages.get(page.index)
-            if old is not None and self.in_system(page):
-                self.change(page, numbers=old.numbers, name=old.name)  # a prompt that was there before stays
-            elif page.numbers[0] < boundary and old is None:
-                self._may_leave(page, pinned_too=pinned_too)  # it was removed then and came back meanwhile
-                self.drop(page)
-            elif page.numbers[0] >= boundary and not (old and old.numbers[0] < boundary):
+            if old is None or (old.numbers[0] >= boundary and not self.in_system(page)):
                 self._end(page, pinned_too=pinned_too)
             else:
                 self._stay(page, old, boundary, pinned_too=pinned_too)
-        for page in [page for page in self.state.pages.values() if page.index in then.pages and page.numbers]:
-            if not page.marked:
-                self.change(page, closed=then.pages[page.index].closed)
-        removed = [old for index, old in then.pages.items() if index not in self.state.pages]
-        back = [replace(old, pinned=False) for old in removed if old.numbers and old.numbers[0] < boundary]
+        removed = [replace(old, pinned=False) for i, old in then.pages.items() if i not in self.state.pages]
+        self.put_back([old for old in removed if old.numbers and self.in_system(old)], then)  # a prompt of before
+        back = [old for old in removed if old.numbers and old.numbers[0] < boundary and not self.in_system(old)]
         self.put_back([replace(old, numbers=tuple(n for n in old.numbers if n < boundary)) for old in back], then)
         self._settle_summaries(then, pinned_too=pinned_too)
         self.state.batches = around
         after = self._unmarked()
-        restored = self.indices(sorted(number for page in after.keys() - before.keys() for number in after[page]))
-        left = {number for page in before.values() for number in page} - {n for page in after.values() for n in page}
-        return Change(covered=self.indices(sorted(left)), restored=restored, batch=len(around))
+        covered, restored = (self.indices(sorted(numbers)) for numbers in (before - after, after - before))
+        return Change(covered=covered, restored=restored, batch=len(around))
 
-    def _unmarked(self) -> dict[str, tuple[int, ...]]:
-        """Return the messages of each page that is in the conversation or its archive."""
-        return {page.index: page.numbers for page in self.state.pages.values() if not page.marked}
+    def _unmarked(self) -> set[int]:
+        """Return the messages in the conversation or its archive."""
+        return {number for page in self.state.pages.values() if not page.marked for number in page.numbers}
+
+    def _stays(self, page: Page, *, pinned_too: bool) -> bool:
+        """Return whether a pin protects a page. It does not protect a prompt of the batch."""
+        return page.pinned and not self.in_system(page) and not pinned_too
 
     def _end(self, page: Page, *, pinned_too: bool) -> None:
         """Take a page of the batch out of the view."""
-        if page.mark == "COMPRESSED":
-            self.change(page, mark="ENDED", standin=None)
-        if not page.marked:
-            self._may_leave(page, pinned_too=pinned_too)
-            self.change(page, mark="ENDED", pinned=False, lifecycle=COLD)
+        if not self._stays(page, pinned_too=pinned_too):
+            self.change(page, mark="ENDED", standin=None, pinned=False, lifecycle=COLD)
 
-    def _may_leave(self, page: Page, *, pinned_too: bool) -> None:
-        if page.pinned and page.segment == "usr" and not pinned_too:
-            raise Refused("pinned")
-
-    def _stay(self, page: Page, old: Page | None, boundary: int, *, pinned_too: bool) -> None:
-        """Restore an exchange from before the boundary: with its marks, without later messages."""
-        changed = old is not None and (page.mark, page.standin) != (old.mark, old.standin)
-        if page.marked and not changed:
-            return
-        if any(number >= boundary for number in page.numbers):
-            held = old.numbers if old is not None and old.numbers[0] < boundary else page.numbers
-            self.change(page, numbers=tuple(number for number in held if number < boundary))
-        if changed and old is not None:
-            if not page.marked:  # it came back meanwhile and is removed again
-                self._may_leave(page, pinned_too=pinned_too)
+    def _stay(self, page: Page, old: Page, boundary: int, *, pinned_too: bool) -> None:
+        """Restore an exchange from before the boundary, or a prompt: with its marks, without later messages."""
+        numbers = tuple(number for number in old.numbers if number < boundary or self.in_system(page))
+        if numbers != page.numbers:
+            self.change(page, numbers=numbers, name=old.name)
+        if (page.mark, page.standin) != (old.mark, old.standin):
+            if old.marked and self._stays(page, pinned_too=pinned_too):
+                return
             pinned = page.pinned and old.lifecycle != COLD
             self.change(page, mark=old.mark, standin=old.standin, lifecycle=old.lifecycle, pinned=pinned)
+        if not old.marked:
+            self.change(page, closed=old.closed)
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
-        """Bring back the summaries of then; write one again that other messages are behind; one without any leaves."""
+        """Bring back the summaries of then. Write one again that other messages are behind. New ones leave.
+
+        A pinned one stays as it is.
+        """
         old = {index: page for index, page in then.pages.items() if page.role == "summary"}
-        fresh = [page.index for page in self.state.pages.values() if page.role == "summary" and page.index not in old]
+        fresh = [page for page in self.state.pages.values() if page.role == "summary" and page.index not in old]
         self.put_back([replace(page, pinned=False) for i, page in old.items() if i not in self.state.pages], then)
+        for page in fresh:
+            if not self._stays(page, pinned_too=pinned_too):
+                self.drop(page)
         for index, page in old.items():
             self.change(page, written=page.written)
             before = {each.index for each in then.pages.values() if each.marked and each.standin == index}
-            if before != {each.index for each in self.behind(index)}:
-                self._write_anew(index, pinned_too=pinned_too)
-        for index in fresh:
-            self._write_anew(index, pinned_too=pinned_too)
+            is_stale = before != {each.index for each in self.behind(index)}
+            if is_stale and not self._stays(self.state.pages[index], pinned_too=pinned_too):
+                self._write_anew(index, pinned_too=True)
 
     def put_back(self, pages: Sequence[Page], then: State) -> None:
         """Put pages back into their folders. Any place is accepted that leaves the others in their order."""

@@ -46,18 +46,51 @@ class Model(MessageModel):
         return not any(page.pinned for page in both)
 
     def undo(self, seq: int) -> None:
-        """Restore what an entry changed, except pins and permissions."""
+        """Restore what an entry changed, except pins and permissions; pinned pages stay in place.
+
+        A document replaced the pinned pages too, so the undo of its loading replaces them again.
+        """
         then = self.states[seq - 1]
         keys = self.touched(seq)
+        if seq in self.loads:
+            self.loads[self.seq + 1] = True
         for kind, key in keys:
             if kind == "batches":
                 self.state.batches = then.batches
             elif kind == "checkpoint" and isinstance(key, int):
                 self.state.checkpoints.pop(key, None)
                 self.state.checkpoints |= {s: name for s, name in then.checkpoints.items() if s == key}
-            elif kind == "segment":
-                self._revert_segment(str(key), then)
-        self._revert([str(key) for kind, key in keys if kind == "page"], then)
+        segments = [str(key) for kind, key in keys if kind == "segment"]
+        held = set() if seq in self.loads else self._held()
+        self._return(segments, [str(key) for kind, key in keys if kind == "page"], then, held)
+
+    def _held(self) -> set[str]:
+        """Return the pinned pages and the folders above them."""
+        pinned = [page for page in self.state.pages.values() if page.pinned]
+        return {each.index for page in pinned for each in (page, *self.above(page))}
+
+    def _return(self, segments: Iterable[str], indices: Collection[str], then: State, held: set[str]) -> None:
+        """Restore segments and pages. Those in `held` stay shown in place, and get their old text."""
+        present = self.state.pages
+        inhabited = {present[index].segment for index in held}
+        for name in segments:
+            if name in then.segments or name not in inhabited:
+                self._revert_segment(name, then)
+        self._revert([index for index in indices if index not in held and self._now_at(index) not in held], then)
+        for index in held:
+            old = then.pages.get(next((i for i in indices if self._now_at(i) == index and i in then.pages), index))
+            if index in indices and old is not None:
+                now = self.state.pages[index]
+                fresh = replace(now, name=old.name, description=old.description, detail=old.detail, numbers=old.numbers)
+                self.state.pages[index] = replace(fresh, closed=old.closed, written=old.written)
+
+    def _now_at(self, index: str) -> str:
+        """Return the index that a page has after its moves to other segments."""
+        seen = {index}
+        while index not in self.state.pages and self.moves.get(index, index) not in seen:
+            index = self.moves[index]
+            seen.add(index)
+        return index
 
     def _revert_segment(self, name: str, then: State) -> None:
         now, old = self.state.segments.get(name), then.segments.get(name)
@@ -118,19 +151,7 @@ class Model(MessageModel):
         """Restore the whole state. Pinned pages and the folders above stay shown in place, and get their old text."""
         then = self.states[self.moment(to)]
         present = self.state.pages
-        held = {each.index for page in present.values() if page.pinned for each in (page, *self.above(page))}
-        segments = {present[index].segment for index in held}
-        for name in {**self.state.segments, **then.segments}:
-            if name in then.segments or name not in segments:
-                self._revert_segment(name, then)
-        kept = [i for i, page in present.items() if i in held or (self.is_root(page) and i in then.pages)]
-        indices = [index for index in {**present, **then.pages} if index not in kept]
-        self._revert(indices, then)
-        for index in [index for index in kept if index in then.pages]:
-            old, now = then.pages[index], self.state.pages[index]
-            shown = now if index in held else old
-            fresh = replace(old, pinned=now.pinned, parent=now.parent, mark=shown.mark, standin=shown.standin)
-            self.state.pages[index] = replace(fresh, lifecycle=shown.lifecycle, visibility=shown.visibility)
+        self._return({**self.state.segments, **then.segments}, {**present, **then.pages}, then, self._held())
         self.state.batches = then.batches
 
     def checkpoint(self, name: str) -> int:
@@ -211,6 +232,7 @@ class Model(MessageModel):
 
     def load(self, document: State) -> None:
         """Replace everything with a document. The messages keep their numbers and their ids."""
+        self.loads[self.seq + 1] = True
         self.state = replace(document.copy(), checkpoints=self.state.checkpoints, destroyed=self.state.destroyed)
         for segment in self.live_segments():
             self.state.segments[segment.id] = replace(segment, added=self.tick())

@@ -158,6 +158,7 @@ class PageModel(Kept):
         """Give a whole subtree new indices; the old ones refer to the new ones."""
         moved = self.below(page)
         indices = {old.index: self.next(above.segment) for old in moved}
+        self.moves |= indices
         pinned = self.in_system(above)
         for old in moved:
             new = replace(old, index=indices[old.index], segment=above.segment)

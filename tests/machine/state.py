@@ -133,6 +133,10 @@ class Kept:
         self.seq = seq
         self.horizon = seq
         self.in_block = 0
+        self.loads: dict[int, bool] = {}
+        """The entries that loaded a document, and their undos."""
+        self.moves: dict[str, str] = {}
+        """The new index of each page that moved to another segment."""
         self.states: dict[int, State] = {}
         self.blocks: list[tuple[int, int]] = []
         """The first and the last entry of each temporary block."""

@@ -66,17 +66,20 @@ def test_a_later_change_of_the_same_page_is_named() -> None:
         book.undo(5)
 
 
-def test_a_refused_undo_names_calls_with_a_similar_effect() -> None:
-    talk = new_talk()
-    talk.user("Hello")
-    said = talk.seq
-    talk.pages.hide("usr-1")
-    hidden = talk.seq
-    talk.pages.update_page("usr-1", description="a greeting")
-    for entry, calls in ((said, ["hide", "conversation.delete"]), (hidden, ["hide"])):
-        with refused(talk.pages, InvalidOperation, "'usr-1'") as caught:
-            talk.undo(entry)
-        assert [hint.call for hint in caught.value.hints] == calls
+def test_a_refused_undo_names_the_newest_entry_that_is_in_its_way() -> None:
+    book = new_book()
+    index = leaf(book)
+    created = book.seq
+    book.update_page(index, name="other")
+    book.hide(index)
+    for _ in range(2):
+        with refused(book, InvalidOperation, repr(index)) as caught:
+            book.undo(created)
+        (hint,) = caught.value.hints
+        assert (hint.call, hint.arguments) == ("undo", str(book.seq if _ == 0 else book.seq - 2))
+        book.undo(book.seq if _ == 0 else book.seq - 2)
+    book.undo(created)
+    assert listed(book, "mem-0") == []
 
 
 def test_a_page_that_the_layout_showed_as_a_line_is_hidden_and_not_undone() -> None:

@@ -3,26 +3,21 @@
 A temporary block is a batch in a transaction. Its work stays in memory and leaves the conversation when it ends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from quire.conversation.arrivals import store_marked
 from quire.core.engine import Engine, Transaction
-from quire.core.entries import read_entries
-from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import BATCHES, PAGE_CODE, SEGMENT_CODE, Batch, Gone, PageRecord, segment_number
+from quire.core.records import BATCHES, SEGMENT_CODE, Batch, Gone, PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.model.pages import Form, Lifecycle, Mark, PageIndex
+from quire.model.pages import Form, Mark, PageIndex
 from quire.storage.base import Remainder
-from quire.system.compressed_summaries import SUMMARY_FIELDS, compressed_pages, remake_summary
-from quire.system.journal import page_before, pages_before
-from quire.system.rules import check_unpinned
+from quire.system.undo import Protection, earlier_than, take_back
 
 
 class Modification(Struct, frozen=True, kw_only=True):
@@ -90,10 +85,6 @@ class ImportReport(Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
 
 
-Before = dict[int, PageRecord | Gone | None]
-"""Pages by key, as they were before their first change since some entry."""
-
-
 def batch_start(plan: Plan, boundary: int | None = None) -> Modification:
     numbering = plan.numbering()
     start = numbering.length if boundary is None else boundary
@@ -127,26 +118,30 @@ def batch_end(plan: Plan, target: int) -> Modification:
         raise InvalidValue(f"No batch {short_repr(target)} is open; open batches are 0 to {len(batches)}.")
     if target == len(batches):
         return Modification(operation="batch_end", batch=target)
-    return take_back(plan, batches[target], batches[:target])
+    return end_batch(plan, batches[target], batches[:target], Protection(pages=True))
 
 
-def take_back(plan: Plan, batch: Batch, around: tuple[Batch, ...], *, pinned_too: bool = False) -> Modification:
+def end_batch(plan: Plan, batch: Batch, around: tuple[Batch, ...], protection: Protection) -> Modification:
     """Take back a batch and all later ones; `around` are the batches that stay open."""
-    before = pages_before(plan.state, batch)
-    left = _take_out_messages(plan, batch, before, pinned_too=pinned_too)
-    restored = _restore_marks(plan, batch.boundary, before, left, pinned_too=pinned_too)
-    _reopen_exchanges(plan, before)
-    _restore_summaries(plan, before, pinned_too=pinned_too)
-    if plan.batches() != around:
-        plan.put_note(BATCHES, batches=around)
+    earlier = earlier_than(plan.state, batch)
+    earlier.cut(plan, batch.boundary)
+    take_back(plan, earlier, protection)
+    plan.put_note(BATCHES, batches=around)
+    was = _numbers_in_conversation(plan.state, plan.pages)
+    now = _numbers_in_conversation(plan, plan.pages)
     numbering = plan.numbering()
-    return Modification(
-        operation="batch_end",
-        covered=tuple(index for number in sorted(left) if (index := numbering.index(number)) is not None),
-        restored=tuple(index for number in sorted(restored) if (index := numbering.index(number)) is not None),
-        pages=tuple(plan.index(key) for key in plan.pages),
-        batch=len(around),
+    covered, restored = (
+        tuple(index for number in sorted(numbers) if (index := numbering.index(number)) is not None)
+        for numbers in (was - now, now - was)
     )
+    pages = tuple(plan.index(key) for key in plan.pages)
+    return Modification(operation="batch_end", covered=covered, restored=restored, pages=pages, batch=len(around))
+
+
+def _numbers_in_conversation(reader: Reader, keys: Iterable[int]) -> set[int]:
+    """Return the numbers of the messages on these pages that are in the conversation."""
+    pages = (page for key in keys if isinstance(page := reader.page(key), PageRecord))
+    return {number for page in pages if page.header.mark is Mark.NONE for number in page.header.numbers}
 
 
 def mark_map(reader: Reader) -> MarkMap:
@@ -171,167 +166,6 @@ def _exchange_start(plan: Plan, number: int) -> int:
     while start - 1 in page.header.numbers:
         start -= 1
     return start if start == page.header.numbers[0] else number
-
-
-def _take_out_messages(plan: Plan, batch: Batch, before: Before, *, pinned_too: bool) -> set[int]:
-    """Take the messages from the boundary on out of the conversation; return their numbers.
-
-    A prompt that was there when the batch was opened stays.
-    """
-    numbering, boundary = plan.numbering(), batch.boundary
-    left: set[int] = set()
-    for number in range(boundary, plan.next_message):
-        page = plan.page_of(number) if numbering.index(number) is not None else None
-        if page is None or number not in page.header.numbers:
-            continue
-        was = before.get(page.key, page)
-        if plan.in_system(page) and isinstance(was, PageRecord):
-            left.update(set(page.header.numbers) - set(was.header.numbers))
-            plan.change(page, **exchange_fields(plan, was.header.numbers), name=was.header.name)
-            continue
-        if page.header.mark is Mark.COMPRESSED and page.header.numbers[0] >= boundary:
-            before.setdefault(page.key, page)
-            plan.change(page, mark=Mark.ENDED, standin=0)
-        if page.header.mark is not Mark.NONE:
-            continue
-        if page.header.numbers[0] >= boundary and not _existed_before(before, page.key, boundary):
-            _check_page_unpinned(plan, page, pinned_too=pinned_too)
-            left.update(page.header.numbers)
-            plan.change(page, mark=Mark.ENDED, pinned=False, lifecycle=Lifecycle.COLD_ARCHIVED)
-        else:  # a late result or a replaced message: the exchange gets its old messages back
-            left.update(late for late in page.header.numbers if late >= boundary)
-            _restore_messages(plan, page, boundary, before.get(page.key))
-    return left
-
-
-def _existed_before(before: Before, key: int, boundary: int) -> bool:
-    """Return True if the page held messages from before the boundary when the batch was opened."""
-    old = before.get(key)
-    return isinstance(old, PageRecord) and bool(old.header.numbers) and old.header.numbers[0] < boundary
-
-
-def _restore_messages(plan: Plan, page: PageRecord, boundary: int, old: PageRecord | Gone | None) -> PageRecord:
-    """Restore the messages of an exchange, without those that arrived from the boundary on."""
-    if all(number < boundary for number in page.header.numbers):
-        return page
-    from quire.core.titles import has_given_name  # late: its patterns are slow to compile
-
-    then = old if isinstance(old, PageRecord) and old.header.numbers[0] < boundary else page
-    fields = exchange_fields(plan, [number for number in then.header.numbers if number < boundary])
-    if not has_given_name(page, plan.message(page.header.numbers[0]).message):
-        fields["name"] = then.header.name
-    return plan.change(page, **fields)
-
-
-def _restore_marks(plan: Plan, boundary: int, before: Before, left: set[int], *, pinned_too: bool) -> set[int]:
-    """Restore the marks of every earlier exchange; return the numbers of the messages that are back.
-
-    An exchange that an undo brought back meanwhile is marked again, and its messages are added to `left`.
-    """
-    restored: set[int] = set()
-    for key, old in before.items():
-        page = plan.page(key)
-        if isinstance(page, PageRecord) and page.header.numbers:
-            if not _mark_changed(page, old, boundary):
-                continue
-            if page.header.mark is Mark.NONE:
-                _check_page_unpinned(plan, page, pinned_too=pinned_too)
-                left.update(page.header.numbers)
-            if isinstance(old, PageRecord):
-                restored.update(_restore_page(plan, _restore_messages(plan, page, boundary, old), old))
-            else:
-                plan.remove(key)
-        elif isinstance(page, Gone) and page.moved_to < 0 and isinstance(old, PageRecord):
-            restored.update(_restore_removed_page(plan, boundary, before, old))
-    return restored
-
-
-def _reopen_exchanges(plan: Plan, before: Before) -> None:
-    """Open exchanges again if the message that closed them has left the conversation."""
-    for key, old in before.items():
-        page = plan.page(key)
-        if isinstance(page, PageRecord) and isinstance(old, PageRecord) and page.header.mark is Mark.NONE:
-            plan.change(page, closed=old.header.closed)
-
-
-def _mark_changed(page: PageRecord, old: PageRecord | Gone | None, boundary: int) -> bool:
-    """Return True if an exchange from before the boundary has another mark now, or had no page at that time."""
-    now = page.header
-    if not isinstance(old, PageRecord):
-        return now.numbers[0] < boundary
-    then = old.header
-    return min(now.numbers[0], then.numbers[0]) < boundary and (now.mark, now.standin) != (then.mark, then.standin)
-
-
-def _restore_page(plan: Plan, page: PageRecord, old: PageRecord) -> tuple[int, ...]:
-    """Restore the mark of a page, and its place in the tree; return its messages if they are in the conversation."""
-    fields = {"mark": old.header.mark, "standin": old.header.standin, "lifecycle": old.header.lifecycle}
-    if old.is_cold:
-        plan.change(page, **fields, pinned=False)
-    else:
-        plan.place_home(page, **fields)
-    return page.header.numbers if old.header.mark is Mark.NONE else ()
-
-
-def _restore_removed_page(plan: Plan, boundary: int, before: Before, old: PageRecord) -> tuple[int, ...]:
-    """Restore the removed page of an earlier exchange, with the folders above it; return its messages."""
-    if not old.header.numbers or old.header.numbers[0] >= boundary or _is_segment_removed(plan, old):
-        return ()
-    _restore_folder(plan, before, old)
-    page = _restore_messages(plan, plan.require_referenced(old.key, old.key), boundary, old)
-    return page.header.numbers if page.header.mark is Mark.NONE else ()
-
-
-def _restore_folder(plan: Plan, before: Before, old: PageRecord) -> None:
-    above = None if old.parent is None else before.get(old.parent)
-    if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
-        _restore_folder(plan, before, above)
-    page = plan.restore(replace(old, header=replace(old.header, pinned=False)))
-    if not page.is_cold:
-        plan.place_home(page)
-
-
-def _restore_summaries(plan: Plan, before: Before, *, pinned_too: bool) -> None:
-    """Restore every summary as it was when the batch was opened, as far as its messages are still compressed."""
-    lost: dict[int, int | None] = {}
-    for key, old in before.items():
-        if isinstance(old, PageRecord) and old.header.standin:
-            page = plan.page(key)
-            if not isinstance(page, PageRecord) or page.header.standin != old.header.standin:
-                lost[old.header.standin] = old.parent
-    for key, old in before.items():
-        page = plan.page(key)
-        if isinstance(old, PageRecord):
-            needed = key not in lost or isinstance(page, PageRecord) or any(compressed_pages(plan, key, lost[key]))
-            if old.header.form is Form.SUMMARY and needed:
-                _restore_summary(plan, before, page, old)
-        elif isinstance(page, PageRecord) and page.header.form is Form.SUMMARY:
-            _check_page_unpinned(plan, page, pinned_too=pinned_too)
-            plan.remove(key)
-    for key, folder in lost.items():
-        remake_summary(plan, key, folder, pinned_too=pinned_too)
-
-
-def _restore_summary(plan: Plan, before: Before, page: PageRecord | Gone | None, old: PageRecord) -> None:
-    """Restore a summary as it was when the batch was opened."""
-    if isinstance(page, PageRecord):
-        plan.change(page, **{field: getattr(old.header, field) for field in SUMMARY_FIELDS})
-    elif not _is_segment_removed(plan, old):
-        _restore_folder(plan, before, old)
-
-
-def _is_segment_removed(plan: Plan, page: PageRecord) -> bool:
-    """Return whether the segment of a page was removed, after the page was moved out of the conversation to it."""
-    segment = plan.segment(segment_number(page.key))
-    return segment is None or segment.gone
-
-
-def _check_page_unpinned(plan: Plan, page: PageRecord, *, pinned_too: bool) -> None:
-    if not pinned_too and not plan.in_system(page):
-        check_unpinned(plan, page, "take out")
-
-
-_EXPLICIT_FIELDS = ("pinned", "name", "description", "visibility", "meta")
 
 
 class Temporary:
@@ -365,7 +199,8 @@ class Temporary:
                 if self._engine.current().version > self._version + 1:
                     self._transaction.check_unchanged()  # reads in the block also see commits of other writers
                     plan = self._engine.begin(self._actor)
-                    take_back(plan, Batch(self._messages, self._version), self._around, pinned_too=True)
+                    nothing_stays = Protection(pages=True, places=False, pins=False)
+                    end_batch(plan, Batch(self._messages, self._version), self._around, nothing_stays)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)
                     self._transaction.commit_all()
                     return
@@ -396,16 +231,15 @@ def _store_all_marked(plan: Plan, messages: Sequence[Message]) -> None:
 
 def _other_changes(state: State, since: int) -> list[str]:
     """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
-    pages: Before = {}
-    segments: dict[int, None] = {}
-    for _, entry in read_entries(state, since + 1):
-        for touched in entry.touched:
-            if touched.family == PAGE_CODE:
-                pages.setdefault(touched.key, page_before(touched))
-            elif touched.family == SEGMENT_CODE:
-                segments.setdefault(touched.key)
-    named = [repr(state.index(key)) for key, old in pages.items() if not _is_conversation_change(state, key, old)]
-    return [*named, *(f"segment {state.counters[number].segment!r}" for number in segments)]
+    earlier = earlier_than(state, Batch(0, since))
+    named = [
+        repr(state.index(key)) for key, old in earlier.pages.items() if not _is_conversation_change(state, key, old)
+    ]
+    segments = [state.counters[key].segment for family, key in earlier.records if family == SEGMENT_CODE]
+    return [*named, *(f"segment {segment!r}" for segment in segments)]
+
+
+_EXPLICIT_FIELDS = ("pinned", "name", "description", "visibility", "meta")
 
 
 def _is_conversation_change(state: State, key: int, old: PageRecord | Gone | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from quire.conversation.arrivals import find_message
 from quire.core.engine import Engine
+from quire.core.entries import read_entries
 from quire.core.lease import Lease, acquire, renewer
 from quire.core.plan import Plan
 from quire.core.records import LAST_TURN, decode_head
@@ -31,7 +32,7 @@ from quire.model.text import check_one_line
 from quire.storage.base import Head
 from quire.storage.overlay import OverlayStorage
 from quire.system.rules import check_bool
-from quire.system.undo import take_back
+from quire.system.undo import Earlier, Protection, take_back
 
 TurnState = Literal["new", "unfinished", "finished"]
 """The key is new, or an earlier turn with this key did not finish, or it finished."""
@@ -194,13 +195,26 @@ def _revert_turns(engine: Engine, actor: str, turns: list[tuple[int, int]], *, f
 
 
 def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_only: bool) -> None:
-    """Plan to take back the entries of turns.
+    """Plan to take back the entries of turns. Raises `InvalidOperation` if that is not possible as a whole.
 
-    With `fences`, the plan also writes a note, so that it is always committed: late commits of dead workers then
-    conflict with it.
+    With `messages_only`, only the messages that they added leave. With `fences`, the plan also writes a note, so that
+    it is always committed: late commits of dead workers then conflict with it.
     """
+    numbers = {number for number, _ in turns}
     first = min((before for _, before in turns), default=plan.state.version)
-    take_back(plan, first, {number for number, _ in turns}, messages_only=messages_only)
+    earlier = Earlier()
+    for seq, entry in read_entries(plan.state, first + 1):
+        if entry.operation == "turn":  # it took back what was before it; if the user undid it, that stays
+            earlier = Earlier()
+        elif entry.turn in numbers:
+            if seq <= plan.horizon and not messages_only:
+                raise InvalidOperation(f"Entry {seq} of the turn is before a cleanup or a purge.")
+            earlier.add(entry.touched)
+        elif not messages_only and not earlier.records.keys().isdisjoint((t.family, t.key) for t in entry.touched):
+            raise InvalidOperation(f"Entry {seq} of another writer changed what the turn had changed.")
+    if messages_only:
+        earlier = Earlier({key: None for key, old in earlier.pages.items() if old is None})
+    take_back(plan, earlier, Protection(pages=messages_only, places=False, pins=False))
     if fences:
         plan.put_note(LAST_TURN)
 

@@ -13,11 +13,13 @@ from quire.core.records import (
     NOTE_CODE,
     PAGE_CODE,
     SEGMENT_CODE,
-    Batch,
     EntryRecord,
     Gone,
+    NoteRecord,
     PageRecord,
+    SegmentRecord,
     Touched,
+    decode_note,
     decode_page,
     decode_segment,
 )
@@ -124,20 +126,18 @@ def stored_entry(state: State, seq: object) -> EntryRecord:
 
 
 def page_before(touched: Touched) -> PageRecord | Gone | None:
-    """Return a page as it was before the entry."""
+    """Return a page as it was before the entry; None if it did not exist."""
     if touched.before is None:
         return None
     return decode_page(Record(touched.key, touched.before, touched.group, touched.order))
 
 
-def pages_before(state: State, batch: Batch) -> dict[int, PageRecord | Gone | None]:
-    """Return every page that changed since a batch was opened, as it was then."""
-    found = {touched.key: page_before(touched) for touched in batch.before}
-    for _, entry in read_entries(state, batch.seq + 1):
-        for touched in entry.touched:
-            if touched.family == PAGE_CODE and touched.key not in found:
-                found[touched.key] = page_before(touched)
-    return found
+def record_before(touched: Touched) -> PageRecord | Gone | SegmentRecord | NoteRecord | None:
+    """Return any record as it was before the entry; None if it did not exist."""
+    if touched.before is None or touched.family == PAGE_CODE:
+        return page_before(touched)
+    decode = decode_segment if touched.family == SEGMENT_CODE else decode_note
+    return decode(touched.key, touched.before)
 
 
 _Filter = Callable[[EntryRecord], bool]

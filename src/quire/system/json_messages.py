@@ -18,8 +18,8 @@ from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark
 from quire.providers.originals import read_message
 from quire.storage.base import MAX_KEY
-from quire.system.journal import pages_before
 from quire.system.rules import check_choice, check_whole_number
+from quire.system.undo import earlier_than
 
 _STORED_FORMS = (Form.SUMMARY, Form.WINDOW)
 _LACKING = "[removed]"
@@ -115,7 +115,7 @@ def batch_form(state: State, batch: Batch) -> dict[str, Any]:
     """Return the first message of a batch, and what it marked: the exchanges as they were when it was opened."""
     numbering = state.numbering()
     before: dict[str, Any] = {}
-    for key, old in pages_before(state, batch).items():
+    for key, old in earlier_than(state, batch).pages.items():
         page = state.page(key)
         if not isinstance(page, PageRecord):
             continue
