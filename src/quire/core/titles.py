@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from quire.core.exchanges import exchange_name
@@ -14,29 +12,35 @@ from quire.model.text import clip_at_word, collapse_whitespace
 _TITLE = 64
 _VALUE, _VALUES = 32, 2
 """The longest argument of a call in a title, and the number of arguments."""
+_MAX_READ, _MAX_SENTENCES = 400, 4
+_LONG_PATH, _SHORT_SENTENCE = 32, 12
+_MIN_CLAUSE = 0.4
+"""A cut at the end of a clause keeps at least this share of the allowed characters."""
+
 _GREETINGS: Final = (
     "hi|hello|hey|hi there|hello there|hey there|good (?:morning|afternoon|evening)|thanks|thank you|thanks a lot"
     "|thank you (?:so|very) much|sure|yes|yeah|yep|no|ok|okay|great|perfect|alright|all right|well|of course|certainly"
     "|absolutely|got it|understood|i see|no problem|sounds good|that sounds (?:good|great)|that works|sorry|i'm sorry"
     "|oh|now|so|also|actually"
 )
-_GREETING = re.compile(rf"(?:{_GREETINGS})(?:\s*[!,.;:…—–-]+\s*|\s*\n+\s*)", re.IGNORECASE)
+_GREETING = re.compile(
+    rf"(?:{_GREETINGS})(?:\s*[!,.;:…—–-]+\s*|\s*\n+\s*)"
+    r"|(?:你好|您好|嗨|好的|好|谢谢(?:你|您)?|嗯|是的|可以|没问题)[，。！,!、…~～\s]+",
+    re.IGNORECASE,
+)
 _COURTESY = re.compile(
     r"(?:thanks?|thank you) (?:for|so|very)\b|that(?:'s|’s| is) (?:unfortunate|fine|great|good|okay|perfect|too bad)\b"
     r"|i (?:understand|appreciate)\b|no worries\b|here (?:are|is)\b|i(?: can|'ll| will) (?:help|assist)\b"
     r"|you(?:'re|’re| are) welcome\b|i(?:'m|’m| am) glad\b|(?:谢谢|感谢|辛苦|不客气)",
     re.IGNORECASE,
 )
-_CJK_GREETING = re.compile(r"(?:你好|您好|嗨|好的|好|谢谢(?:你|您)?|嗯|是的|可以|没问题)[，。！,!、…~～\s]+")
-_WISHES: Final = (
-    "i(?:'d| would) (?:also )?like (?:you )?to|i (?:also )?(?:want|need|wanted|needed) (?:you )?to|i have to"
-    "|i was (?:hoping|wondering if) (?:you could|i could|to)|i(?:'m| am) (?:looking|trying|hoping) to"
-    "|(?:can|could|would|will) you(?: please| kindly)?|(?:can|could|may) i(?: please)?|please|let's|let me"
-    "|help me(?: to)?"
-)
-_WISH = re.compile(rf"(?:{_WISHES})\s+(?=\S)", re.IGNORECASE)
-_CJK_WISH = re.compile(
-    r"(?:我(?:还)?(?:想要|想|要|需要|希望)|请问|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?|帮我|能不能|可不可以|能否)"
+_WISH = re.compile(
+    r"(?:i(?:'d| would) (?:also )?like (?:you )?to|i (?:also )?(?:want|need|wanted|needed) (?:you )?to|i have to"
+    r"|i was (?:hoping|wondering if) (?:you could|i could|to)|i(?:'m| am) (?:looking|trying|hoping) to"
+    r"|(?:can|could|would|will) you(?: please| kindly)?|(?:can|could|may) i(?: please)?|please|let's|let me"
+    r"|help me(?: to)?)\s+(?=\S)"
+    r"|我(?:还)?(?:想要|想|要|需要|希望)|请问|请(?:你|您)?(?:帮我|帮忙)?|麻烦(?:你|您)?|帮我|能不能|可不可以|能否",
+    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"(?<=[。！？])|(?<=[.!?])\s+|[\r\n]+")
 _CLAUSE_END = re.compile(r"[,;:，；：、](?=\s|[^\x00-\x7f])|\s[-–—(]|\s(?:and|but|because|so|or|which|that)\s")
@@ -45,12 +49,6 @@ _PLEASE = re.compile(r",? please[.!?]?$", re.IGNORECASE)
 _CLOSING: Final = ".,;:。，；："
 _CUT: Final = _CLOSING + "… ("
 _PATH = re.compile(r"(?<![:/\w])(?:[A-Za-z]:)?(?:[\\/][^\\/\s]+)+([\\/][^\\/\s]+)")
-_MIN_CLAUSE = 0.4
-"""A cut at the end of a clause keeps at least this share of the allowed characters."""
-_LONG_PATH = 32
-_SHORT_SENTENCE = 12
-_MAX_READ = 400
-_MAX_SENTENCES = 4
 
 
 def exchange_title(message: Message) -> str:
@@ -83,27 +81,16 @@ def make_title(text: str, limit: int) -> str:
 
     If words are cut, the title ends with "…".
     """
-    start = text[:_MAX_READ].strip()
-    prose = (sentence for sentence in islice(_sentences(start), _MAX_SENTENCES) if not _LIST_ITEM.match(sentence))
+    sentences = list(filter(None, map(str.strip, _SENTENCE_END.split(text[:_MAX_READ].strip()))))
+    prose = (sentence for sentence in sentences[:_MAX_SENTENCES] if not _LIST_ITEM.match(sentence))
     stripped = filter(None, map(_strip_lead, prose))
     title = next(stripped, "")
     if not title:
-        return clip_clause(" ".join(next(_sentences(start), text[:_MAX_READ]).split()), limit)
+        return clip_clause(" ".join((sentences or [text[:_MAX_READ]])[0].split()), limit)
     while len(title) < _SHORT_SENTENCE and title.isascii() and (following := next(stripped, "")):
         title = f"{title} {following}"
     title = _PLEASE.sub("", " ".join(title.split())).rstrip(_CLOSING)
     return clip_clause(_PATH.sub(_shorten_path, title) if "/" in title or "\\" in title else title, limit)
-
-
-def _sentences(text: str) -> Iterator[str]:
-    """Yield the sentences and lines of a text."""
-    start = 0
-    for end in _SENTENCE_END.finditer(text):
-        if sentence := text[start : end.start()].strip():
-            yield sentence
-        start = end.end()
-    if sentence := text[start:].strip():
-        yield sentence
 
 
 def clip_clause(text: str, limit: int) -> str:
@@ -119,10 +106,10 @@ def clip_clause(text: str, limit: int) -> str:
 def _strip_lead(sentence: str) -> str:
     """Return a sentence without greetings and without words such as "I would like to"."""
     rest = sentence + "\n"  # a greeting may be a sentence of its own
-    while found := _GREETING.match(rest) or _CJK_GREETING.match(rest):
+    while found := _GREETING.match(rest):
         rest = rest[found.end() :]
     rest = "" if _COURTESY.match(rest) else rest.strip()
-    wish = _WISH.match(rest) or _CJK_WISH.match(rest)
+    wish = _WISH.match(rest)
     if wish is not None and len(rest) - wish.end() >= _SHORT_SENTENCE // 2:
         rest = rest[wish.end() :].lstrip("，, ")
     return rest[:1].upper() + rest[1:] if rest[:1].islower() and rest.split(" ", 1)[0].isalpha() else rest
