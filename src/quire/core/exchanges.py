@@ -20,7 +20,7 @@ FORMS: Final[Mapping[Role, Form]] = {
 }
 """The form of an exchange by the role of its first message."""
 
-_NAME_BYTES = 32  # every fork copies the name of an exchange: a few words are enough
+_NAME = 32
 _LONGEST_TURN = 64
 _REMOVED = (Mark.DELETED, Mark.REPLACED, Mark.ENDED)
 
@@ -42,23 +42,12 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
 
 def exchange_name(message: Message) -> str:
     """Return a few words that distinguish an exchange from others."""
-    words = _first_words(message.text) or _first_words(", ".join(call.name for call in message.tool_calls))
-    if not words and isinstance(message.content, list):
-        words = _first_words(", ".join(str(part.get("type")) for part in message.content))
-    words = words or message.role
-    if words.isascii():
-        most, is_short = _NAME_BYTES - 3, len(words) <= _NAME_BYTES
-    else:
-        data = words.encode()
-        most, is_short = len(data[: _NAME_BYTES - 3].decode(errors="ignore")), len(data) <= _NAME_BYTES
-    return words if is_short else (clip_at_word(words, most) or words[:most]) + "…"
-
-
-def _first_words(text: str) -> str:
-    """Return the first words of a text, without line breaks and control characters."""
-    most = 2 * _NAME_BYTES
-    start = " ".join((clip_at_word(text, most) or text[:most]).split())
-    return start if start.isprintable() else collapse_whitespace(start)
+    calls = ", ".join(call.name for call in message.tool_calls)
+    parts = message.content if isinstance(message.content, list) else []
+    kinds = ", ".join(str(part.get("type")) for part in parts)
+    texts = (collapse_whitespace(text[: 4 * _NAME]) for text in (message.text, calls, kinds))
+    words = next(filter(None, texts), message.role)
+    return words if len(words) <= _NAME else (clip_at_word(words, _NAME - 3) or words[: _NAME - 3]) + "…"
 
 
 def clear_stale_chapters(plan: Plan) -> None:
@@ -71,7 +60,7 @@ def clear_stale_chapters(plan: Plan) -> None:
     for page in [old for key, now in changed if (old := _page_with_lost_messages(plan, key, now))]:
         now = plan.page(page.key)
         if isinstance(now, PageRecord) and now.header.line_tokens and not now.is_cold:
-            _clear_summary(plan, now, now.header.name)
+            plan.change(now, description="", summary_tokens=0)
         for chapter in list(_chapters_above(plan, page)):
             rename_chapter(plan, chapter.key)
 
@@ -135,11 +124,9 @@ def rename_chapter(plan: Plan, key: int) -> None:
         return
     plan.change(
         chapter,
+        name=children[0].header.name,
+        description="",
+        summary_tokens=0,
         tokens=sum(child.header.tokens for child in children),
         messages=sum(child.header.messages for child in children),
     )
-    _clear_summary(plan, plan.require_referenced(key, key), children[0].header.name)
-
-
-def _clear_summary(plan: Plan, page: PageRecord, name: str) -> None:
-    plan.change(page, name=name, description="", summary_tokens=0)

@@ -4,7 +4,9 @@ A summary without a given text is extracted from the messages, in the words of t
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from quire.core.plan import Plan
 from quire.core.reader import Reader
@@ -14,7 +16,6 @@ from quire.model.pages import Form, Mark
 from quire.model.text import MAX_DESCRIPTION, check_one_line, collapse_whitespace
 from quire.system.rules import check_unpinned
 
-_SENTENCE = r"(?<=[。！？!?])|(?<=[.;:])\s"
 _FACT = (
     r"https?://[^\s<>\"')\]]+"  # addresses
     r"|(?<![\w.~/-])(?:[\w.~-]{0,80}/){2,40}[\w.-]{1,80}"  # paths
@@ -45,49 +46,33 @@ def summarise(messages: Sequence[Message]) -> tuple[str, str]:
 
 
 def _line(message: Message, length: int) -> str:
-    text = collapse_whitespace(message.text)
+    """Return who said what: the first clauses of the text, and the calls."""
+    from quire.core.titles import clip_clause  # late: its patterns are slow to compile
+
+    text = clip_clause(collapse_whitespace(message.text), length)
     calls = ", ".join(f"{call.name}({_clip(collapse_whitespace(call.arguments), 60)})" for call in message.tool_calls)
-    words = " → ".join(part for part in (_first_sentences(text, length), calls) if part)
+    words = " → ".join(filter(None, (text, calls)))
     return f"{message.role.capitalize()}: {words}" if words else ""
-
-
-def _first_sentences(text: str, length: int) -> str:
-    """Return as many whole sentences from the start as fit `length` characters, or the start of the first."""
-    start = ""
-    for sentence in re.split(_SENTENCE, text):
-        if start and len(start) + len(sentence) + 1 > length:
-            break
-        start = f"{start} {sentence}".strip() if start and start[-1] not in "。！？" else start + sentence
-        if len(start) > length:
-            break
-    return _clip(start, length)
 
 
 def _facts(messages: Sequence[Message], known: str) -> list[str]:
     """Return names, numbers and addresses that are not in `known`, each once, in order."""
-    found: dict[str, None] = {}
-    for message in messages:
-        for match in re.finditer(_FACT, message.text[:20_000]):
-            if match.group() not in known:
-                found.setdefault(match.group())
-    return list(found)[:60]
+    texts = (message.text[:20_000] for message in messages)
+    found = (match.group() for text in texts for match in re.finditer(_FACT, text))
+    return list(dict.fromkeys(fact for fact in found if fact not in known))[:60]
 
 
 def _fit_lines(lines: Sequence[str], limit: int, separator: str) -> str:
     """Return the lines that fit, from both ends towards the middle, with a note on what is left out."""
-    if sum(len(line) + len(separator) for line in lines) <= limit:
-        return separator.join(lines)
-    head: list[str] = []
-    end: list[str] = []
-    room = limit - 30
-    for step in range(len(lines)):
-        line = lines[step // 2] if step % 2 == 0 else lines[-1 - step // 2]
-        room -= len(line) + len(separator)
-        if room < 0:
-            break
-        (head if step % 2 == 0 else end).append(line)
-    left = len(lines) - len(head) - len(end)
-    return separator.join([*head, f"… {left} more …", *reversed(end)])
+
+    def join(count: int) -> str:
+        left = len(lines) - count
+        note = [f"… {left} more …"] if left else []
+        return separator.join([*lines[: (count + 1) // 2], *note, *lines[len(lines) - count // 2 :]])
+
+    if len(join(len(lines))) <= limit:
+        return join(len(lines))
+    return join(max(0, bisect_right(range(len(lines)), limit, key=lambda count: len(join(count))) - 1))
 
 
 def _clip(text: str, limit: int) -> str:
@@ -99,16 +84,15 @@ def add_summary(plan: Plan, run: Sequence[PageRecord], text: str | None) -> Page
     first = run[0]
     folder = plan.home_of(first) if first.is_cold or first.parent is None else first.parent
     rank = plan.rank_before(folder, first.key) if folder == first.parent else plan.append_rank(folder)
-    header = Header(folder=False, name="", description="", **plan.origin(), form=Form.SUMMARY)
-    page = plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
-    return plan.change(page, **_summary_fields(plan, run, text))
+    header = Header(folder=False, **_summary_fields(plan, run, text), **plan.origin(), form=Form.SUMMARY)
+    return plan.create(plan.next_key(segment_number(folder)), folder, rank, header)
 
 
 SUMMARY_FIELDS = ("name", "description", "summary_tokens", "tokens", "clip", "body", "messages")
 """The fields of a page that hold a summary."""
 
 
-def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, object]:
+def _summary_fields(plan: Plan, originals: Sequence[PageRecord], text: str | None) -> dict[str, Any]:
     messages = [plan.message(number).message for page in originals for number in page.header.numbers]
     many = f"{len(messages)} messages" if len(messages) > 1 else "1 message"
     clip = 0
