@@ -42,12 +42,17 @@ def exchange_fields(plan: Plan, numbers: Sequence[int]) -> dict[str, Any]:
 
 def exchange_name(message: Message) -> str:
     """Return a few words that distinguish an exchange from others."""
-    calls = ", ".join(call.name for call in message.tool_calls)
-    parts = message.content if isinstance(message.content, list) else []
-    kinds = ", ".join(str(part.get("type")) for part in parts)
-    texts = (collapse_whitespace(text[: 4 * _NAME]) for text in (message.text, calls, kinds))
-    words = next(filter(None, texts), message.role)
+    words = _first_words(message.text) or _first_words(", ".join(call.name for call in message.tool_calls))
+    if not words and isinstance(message.content, list):
+        words = _first_words(", ".join(str(part.get("type")) for part in message.content))
+    words = words or message.role
     return words if len(words) <= _NAME else (clip_at_word(words, _NAME - 3) or words[: _NAME - 3]) + "…"
+
+
+def _first_words(text: str) -> str:
+    """Return the first words of a text, without line breaks and control characters."""
+    start = " ".join((clip_at_word(text, 2 * _NAME) or text[: 2 * _NAME]).split())
+    return start if start.isprintable() else collapse_whitespace(start)
 
 
 def clear_stale_chapters(plan: Plan) -> None:
