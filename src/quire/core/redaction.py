@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -62,34 +62,27 @@ class Redaction:
 
     def value(self, value: Any, *, free: bool = False) -> Any:
         """Return a JSON value without secrets. With `free`, no field is exempt: the value is not part of a message."""
-        if isinstance(value, str):
-            return self.text(value)
         if isinstance(value, list | tuple):
             return [self.value(inner, free=free) for inner in value]
         if not isinstance(value, Mapping):
-            return value
+            return self.text(value)
         if free:
             return {self.text(name): self._named(name, inner) for name, inner in value.items()}
-        if _is_signed(value):
-            return value
-        return {name: self._field(name, inner, value) for name, inner in value.items()}
+        return value if _is_signed(value) else {name: self._field(name, value) for name in value}
 
     def message(self, message: Message) -> Message:
         """Return a message without secrets, also in the original that it keeps (`Message.raw`)."""
-        content = message.content
-        changes: dict[str, Any] = {
-            "content": self.text(content) if isinstance(content, str) else self.value(content),
+        fields: dict[str, Any] = {
+            "content": self.value(message.content),
             "name": self.text(message.name),
             "tool_calls": tuple(map(self._call_of, message.tool_calls)),
-            "meta": {name: self._meta(value) for name, value in message.meta.items()},
+            "meta": {name: self._free(value) for name, value in message.meta.items()},
         }
-        changes = {name: value for name, value in changes.items() if value != getattr(message, name)}
-        if message.raw is None:
-            return replace(message, **changes) if changes else message
-        original = restore_original(message)
+        changes = {name: value for name, value in fields.items() if value != getattr(message, name)}
+        original = None if message.raw is None else restore_original(message)
         clean = self.value(original)
-        if clean == original and not changes:
-            return message
+        if message.raw is None or (clean == original and not changes):
+            return replace(message, **changes) if changes else message
         return keep_original(replace(message, **changes, raw=None), clean, None)
 
     @contextmanager
@@ -130,21 +123,22 @@ class Redaction:
         both = self.text(f"{name}={value}")
         return both.removeprefix(f"{name}=") if both.startswith(f"{name}=") else clean
 
-    def _field(self, name: str, value: Any, around: Mapping[str, Any]) -> Any:
-        if name in _FREE_FIELDS:
-            return self.value(value, free=True)
-        if not isinstance(value, str):
-            return self.value(value)
+    def _field(self, name: str, around: Mapping[str, Any]) -> Any:
+        """Return a field of a message or of a part of it without secrets."""
+        value = around[name]
+        if not isinstance(value, str) or name in _FREE_FIELDS:
+            return self.value(value, free=name in _FREE_FIELDS)
         is_media = name == "data" and around.get("type") != "text"
         if name in _FIXED or is_media or value.startswith("data:"):
             return value
-        return self.json_text(value) if name in _JSON_FIELDS else self.text(value)
+        return self._free(value) if name in _JSON_FIELDS else self.text(value)
 
     def _call_of(self, call: ToolCall) -> ToolCall:
         clean = self.text(call.arguments) if call.custom else self.json_text(call.arguments)
         return call if clean == call.arguments else replace(call, arguments=clean)
 
-    def _meta(self, value: Any) -> Any:
+    def _free(self, value: Any) -> Any:
+        """Return a value, or the value that a text encodes as JSON, without the secrets of all its fields."""
         return self.json_text(value) if isinstance(value, str) else self.value(value, free=True)
 
 
@@ -158,59 +152,47 @@ def _is_signed(part: Mapping[str, Any] | Part) -> bool:
 
 _HAS_DIGIT = r"(?=[A-Za-z0-9_+/.~-]*[0-9])"
 _HAS_LETTER = r"(?=[A-Za-z0-9_+/.~-]*[A-Za-z])"
-_PEM = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-_FIELD = r"(?:(?:api|secret|access)[_-]?key|(?:access|auth|private)[_-]?token|client[_-]?secret)"
-
-
-class _Rule(NamedTuple):
-    """A form of secrets. `sign` is in every secret of this form, so that most texts need no pattern."""
-
-    kind: str
-    sign: str
-    pattern: re.Pattern[str]
-
-
-def _rule(kind: str, sign: str, rest: str) -> _Rule:
-    """Return a rule for secrets that begin with a sign at the beginning of a word."""
-    literal = re.escape(sign)
-    return _Rule(kind, sign, re.compile(rf"{literal}(?<![A-Za-z0-9_]{literal}){rest}"))
-
-
-_RULES = (
-    _Rule(
-        "private key",
-        "PRIVATE KEY",
-        re.compile(
-            _PEM + r"(?:[A-Za-z0-9+/=\s\\:,.()-]{0,20000}?-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
-            r"|(?:(?:\\[nr]|[\r\n \t])+[A-Za-z0-9+/=]{40,120})+)"  # the second form is cut off before its end
-        ),
-    ),
-    _rule("token", "eyJ", r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}"),
-    *(_rule("token", f"gh{kind}_", r"[A-Za-z0-9]{36,}") for kind in "pousr"),
-    _rule("token", "github_pat_", r"[A-Za-z0-9_]{40,}"),
-    _rule("token", "glpat-", r"[A-Za-z0-9_-]{20,}"),
-    _rule("token", "xox", r"[abeoprs]-[0-9A-Za-z]{4,}-[A-Za-z0-9-]{10,}"),
-    _rule("token", "xapp-", r"[0-9]-[A-Za-z0-9-]{20,}"),
-    _rule("token", "npm_", r"[A-Za-z0-9]{36}(?![A-Za-z0-9_])"),
-    _rule("token", "pypi-", r"[A-Za-z0-9_-]{50,}"),
-    _rule("API key", "sk-", rf"{_HAS_DIGIT}{_HAS_LETTER}[A-Za-z0-9_-]{{20,}}"),
-    *(_rule("API key", f"{kind}k_{mode}_", r"[A-Za-z0-9]{16,}") for kind in "srp" for mode in ("live", "test")),
-    *(_rule("API key", sign, r"[A-Z0-9]{16}(?![A-Za-z0-9_])") for sign in ("AKIA", "ASIA")),
-    _rule("API key", "AIza", r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
-    *(
-        _rule("API key", sign, rf"{_HAS_DIGIT}[A-Za-z0-9_-]{{32,}}")
-        for sign in ("hf_", "r8_", "gsk_", "xai-", "pplx-", "nvapi-", "dop_v1_")
-    ),
-    _rule("API key", "SG.", r"[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
-    *(_rule("token", sign, rf"{_HAS_DIGIT}[A-Za-z0-9._~+/-]{{20,}}={{0,2}}") for sign in ("Bearer ", "bearer ")),
-    _Rule("password", "://", re.compile(r"://[^\s/:@\"'<>\[\]]{0,64}:[^\s/@\"'<>\[\]]{1,128}(?=@[A-Za-z0-9\[])")),
+_PREFIXES = (
+    ("token", "eyJ", r"[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}"),
+    ("token", "ghp_|gho_|ghu_|ghs_|ghr_", r"[A-Za-z0-9]{36,}"),
+    ("token", "github_pat_", r"[A-Za-z0-9_]{40,}"),
+    ("token", "glpat-", r"[A-Za-z0-9_-]{20,}"),
+    ("token", "xox", r"[abeoprs]-[0-9A-Za-z]{4,}-[A-Za-z0-9-]{10,}"),
+    ("token", "xapp-", r"[0-9]-[A-Za-z0-9-]{20,}"),
+    ("token", "npm_", r"[A-Za-z0-9]{36}(?![A-Za-z0-9_])"),
+    ("token", "pypi-", r"[A-Za-z0-9_-]{50,}"),
+    ("API key", "sk-", rf"{_HAS_DIGIT}{_HAS_LETTER}[A-Za-z0-9_-]{{20,}}"),
+    ("API key", "sk_live_|sk_test_|rk_live_|rk_test_|pk_live_|pk_test_", r"[A-Za-z0-9]{16,}"),
+    ("API key", "AKIA|ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9_])"),
+    ("API key", "AIza", r"[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])"),
+    ("API key", "hf_|r8_|gsk_|xai-|pplx-|nvapi-|dop_v1_", rf"{_HAS_DIGIT}[A-Za-z0-9_-]{{32,}}"),
+    ("API key", "SG", r"\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
 )
-_VALUE = re.compile(rf"[:=]\s{{0,3}}[\\\"']{{0,4}}{_HAS_DIGIT}{_HAS_LETTER}[A-Za-z0-9_+/.~-]{{20,}}={{0,2}}")
-"""A long value after `:` or `=`. `_NAME` looks at the name of the field before it."""
-_NAME = re.compile(rf"(?i){_FIELD}[\\\"']{{0,4}}\s{{0,3}}\Z")
+"""Secrets that begin with one of these signs at the beginning of a word: their kind, the signs, and what follows."""
+_PEM = r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_PRIVATE_KEY = (
+    rf"()-----BEGIN {_PEM}(?:[A-Za-z0-9+/=\s\\:,.()-]{{0,20000}}?-----END {_PEM}"
+    r"|(?:(?:\\[nr]|[\r\n \t])+[A-Za-z0-9+/=]{40,120})+)"  # the second form is cut off before its end
+)
+_BEARER = rf"(?<![A-Za-z0-9_])([Bb]earer ){_HAS_DIGIT}[A-Za-z0-9._~+/-]{{20,}}={{0,2}}"
+_PASSWORD = r"(://[^\s/:@\"'<>\[\]]{0,64}:)[^\s/@\"'<>\[\]]{1,128}(?=@[A-Za-z0-9\[])"
+_RULES = [
+    (signs.split("|"), re.compile(pattern), rf"\1[redacted {kind}]")
+    for kind, signs, pattern in (
+        ("private key", "PRIVATE KEY", _PRIVATE_KEY),
+        *((kind, signs, rf"(?<![A-Za-z0-9_])()(?:{signs}){rest}") for kind, signs, rest in _PREFIXES),
+        ("token", "earer ", _BEARER),
+        ("password", "://", _PASSWORD),
+    )
+]
+"""A sign is in every secret of its rule, so that most texts need no pattern. The first group stays in the text."""
+_VALUE = re.compile(
+    rf"([:=]\s{{0,3}}[\\\"']{{0,4}}){_HAS_DIGIT}{_HAS_LETTER}[A-Za-z0-9_+/.~-]{{20,}}={{0,2}}"  # a long value
+)
+_NAME = re.compile(
+    r"(?i)(?:(?:api|secret|access)[_-]?key|(?:access|auth|private)[_-]?token|client[_-]?secret)[\\\"']{0,4}\s{0,3}\Z"
+)
 _LONGEST_NAME = 32
-_LEAD = re.compile(r"(?i:Bearer )|://[^:]*:|[:=]\s{0,3}[\\\"']{0,4}")
-"""The start of a match that stays in the text: `Bearer `, the user in a URL, or the sign before a value."""
 
 
 def redact_secrets(text: str) -> str:
@@ -220,17 +202,13 @@ def redact_secrets(text: str) -> str:
     Slack, Stripe, Hugging Face, npm, PyPI and others), JSON web tokens, `Bearer` tokens, long values of fields such as
     `api_key`, and the password in a URL. The same text gives the same result, and a result does not change again.
     """
-    for kind, sign, pattern in _RULES:
-        if sign in text:
-            text = pattern.sub(lambda found, kind=kind: _mark(found.group(), kind), text)  # type: ignore[misc]
+    for signs, pattern, label in _RULES:
+        if any(sign in text for sign in signs):
+            text = pattern.sub(label, text)
     return _VALUE.sub(_mark_value, text)
 
 
 def _mark_value(found: re.Match[str]) -> str:
-    is_named = _NAME.search(found.string[max(0, found.start() - _LONGEST_NAME) : found.start()])
-    return _mark(found.group(), "API key") if is_named else found.group()
-
-
-def _mark(secret: str, kind: str) -> str:
-    lead = _LEAD.match(secret)
-    return f"{lead.group() if lead else ''}[redacted {kind}]"
+    """Return a label for a value after the name of a secret, and any other value as it is."""
+    is_named = _NAME.search(found.string, max(0, found.start() - _LONGEST_NAME), found.start())
+    return f"{found[1]}[redacted API key]" if is_named else found[0]
