@@ -1,5 +1,7 @@
 """Compressing messages: a summary takes their place, and they can be restored."""
 
+import re
+
 import pytest
 
 from quire import Context, DetailPage, InvalidOperation
@@ -86,6 +88,14 @@ def test_a_summary_is_extracted_from_what_was_said(text: str, first: str, facts:
     assert page.description.startswith(first[:60])
     assert "\n" not in page.description
     assert [hit.index for hit in ctx.find("HAT136")] == [page.index, "usr-1"]
+
+
+def test_a_summary_of_many_messages_tells_the_first_and_the_last_in_their_order() -> None:
+    ctx = talk_of(*(f"Step{number} " + "and so on " * 12 for number in range(80)))
+    (summary,) = ctx.conversation.compress(range(80)).summaries
+    told = [int(number) for number in re.findall(r"Step(\d+)", ctx.pages.detail(summary))]
+    assert told == sorted(told)
+    assert (told[0], told[-1], len(told) < 80) == (0, 79, True)
 
 
 @pytest.mark.parametrize("content", ["", " \n", "\x00\x1b[31m", "😀" * 500, "a\u2028b", "x" * 5_000])

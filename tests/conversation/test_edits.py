@@ -58,6 +58,14 @@ def test_a_message_inserted_inside_an_exchange_stays_in_its_folder(moved: tuple[
     assert ctx.check() == []
 
 
+def test_a_message_is_inserted_into_the_conversation_before_one_that_left_it() -> None:
+    ctx = talk_of("a", "b", "c")
+    ctx.pages.move_page("usr-2", "mem-0")
+    ctx.conversation.insert(said("user", "x"), at=1)
+    assert (names(ctx), names(ctx, "mem-0")) == (["usr-1", "usr-4", "usr-3"], ["mem-1"])
+    assert texts(ctx) == ["a", "x", "c"]
+
+
 def test_a_result_alone_is_inserted_only_at_its_call() -> None:
     ctx = whole()
     ctx.assistant(None, calls("c9"))
@@ -221,6 +229,8 @@ def test_cleanup_destroys_what_is_out_and_numbers_the_rest_anew() -> None:
     assert ctx.pages.detail(summary) == "Assistant: In Paris."
     ctx.pages.recall("usr-4")
     assert indices(ctx) == [0, 1, 4, 2, 3]
+    again = ctx.conversation.cleanup()
+    assert (again.messages, again.pages, again.bytes) == (0, 0, 0)
     assert ctx.check() == []
 
 

@@ -111,16 +111,18 @@ def test_cold_pages_return_to_the_same_places_after_reading() -> None:
     def scattered() -> ContextSystem:
         book = new_book()
         pages = leaves(book, 6)
-        for index in (pages[0], pages[2], pages[3], pages[5]):
+        shelf = folder(book)
+        for index in (pages[0], pages[2], pages[3], pages[5], leaf(book, "inside", shelf), shelf):
             book.archive(index, cold=True)
         return book
 
     one, two = scattered(), new_system()
     two.unmarshal(one.marshal())
     for book in (one, two):
-        for index in ("mem-4", "mem-1", "mem-6", "mem-3"):
+        for index in ("mem-4", "mem-1", "mem-6", "mem-3", "mem-7", "mem-8"):
             book.recall(index)
-    assert listed(one, "mem-0") == listed(two, "mem-0") == [f"mem-{number}" for number in range(1, 7)]
+    assert listed(one, "mem-0") == listed(two, "mem-0") == [f"mem-{number}" for number in range(1, 8)]
+    assert listed(one, "mem-7") == listed(two, "mem-7") == ["mem-8"]
 
 
 def test_reading_replaces_the_context_in_one_undoable_commit() -> None:

@@ -130,18 +130,6 @@ def test_anything_but_recall_on_a_cold_page_is_refused_and_recall_is_named(
             call(book, index)
 
 
-def test_recall_brings_the_whole_cold_subtree_back_to_its_place() -> None:
-    book = new_book()
-    a = leaf(book)
-    outer, inner, page = shelf_with_leaf(book)
-    z = leaf(book)
-    book.archive(outer, cold=True)
-    assert book.recall(page) == page
-    assert listed(book, "mem-0") == [a, outer, z]
-    assert shown(book, outer, inner, page) == [(ACTIVE, ACTIVE, EXPANDED)] * 3
-    assert book.get_page(outer).home is None
-
-
 def test_recall_puts_a_page_after_its_nearest_surviving_sibling() -> None:
     book = new_book()
     a, b, c, d, e = leaves(book, 5)

@@ -29,8 +29,9 @@ def marks(talk: Context) -> list[Mark]:
 # Documents
 
 
-def test_an_exchange_is_written_with_its_messages() -> None:
-    form = parsed(full_talk())["pages"]["usr-2"]
+def test_an_exchange_is_written_with_its_messages_and_with_its_summary_if_it_has_one() -> None:
+    pages = parsed(full_talk())["pages"]
+    form = pages["usr-2"]
     assert form["messageCount"] == 3
     assert form["detail"].splitlines()[0] == 'Call a: look({"at": 1})'
     assert form["messages"] == [
@@ -45,6 +46,8 @@ def test_an_exchange_is_written_with_its_messages() -> None:
         {"role": "tool", "content": "one flight", "tool_call_id": "a", "index": 3},
         {"role": "tool", "content": [{"type": "text", "text": "two flights"}], "tool_call_id": "b", "index": 4},
     ]
+    summaries = {index: form["standin"] for index, form in pages.items() if "standin" in form}
+    assert summaries == {"usr-6": "usr-8", "usr-7": "usr-8"}
 
 
 def test_a_document_read_into_a_fresh_context_says_the_same() -> None:

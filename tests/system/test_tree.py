@@ -136,13 +136,6 @@ def test_an_index_is_never_used_twice() -> None:
     assert leaf(book) == "mem-3"
 
 
-@pytest.mark.parametrize("index", ["mem-01", "mem-１", "mem-1 ", "mem-", "../../x", "mem-1\0", "mem", "1e3"])
-def test_an_index_that_is_not_canonical_is_refused(index: str) -> None:
-    book = new_book()
-    with refused(book, InvalidValue):
-        book.add_page(DetailPage(name="a", index=index, parent="mem-0"))
-
-
 def test_a_generated_index_is_taken_out_of_use() -> None:
     book = new_book()
     assert [book.generate_index("mem"), book.generate_index("usr"), book.generate_index("mem")] == [
@@ -255,24 +248,6 @@ def test_pages_that_move_into_a_system_segment_are_pinned_and_shown() -> None:
     for index in (chapter, inside):
         page = book.get_page(mapping[index])
         assert (page.pinned, page.effective, page.visibility) == (True, Lifecycle.ACTIVE, Visibility.EXPANDED)
-
-
-# Removing
-
-
-def test_removing_takes_the_whole_subtree() -> None:
-    book = new_book()
-    outer = folder(book)
-    inner = folder(book, parent=outer)
-    deep = leaf(book, parent=inner, detail="text")
-    kept = leaf(book)
-    assert book.remove_page(outer) == 3
-    assert listed(book, "mem-0") == [kept]
-    for index in (outer, inner, deep):
-        with refused(book, NoSuchPage):
-            book.get_page(index)
-    assert [page.index for page in book.list_pages("mem")] == ["mem-0", kept]
-    assert leaf(book) == "mem-5"
 
 
 # Reading
