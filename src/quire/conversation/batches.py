@@ -229,26 +229,22 @@ def _store_all_marked(plan: Plan, messages: Sequence[Message]) -> None:
         store_marked(plan, message, Mark.ENDED)
 
 
-def _other_changes(state: State, since: int) -> list[str]:
-    """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
-    earlier = earlier_than(state, Batch(0, since))
-    named = [
-        repr(state.index(key)) for key, old in earlier.pages.items() if not _is_conversation_change(state, key, old)
-    ]
-    segments = [state.counters[key].segment for family, key in earlier.records if family == SEGMENT_CODE]
-    return [*named, *(f"segment {segment!r}" for segment in segments)]
-
-
 _EXPLICIT_FIELDS = ("pinned", "name", "description", "visibility", "meta")
 
 
-def _is_conversation_change(state: State, key: int, old: PageRecord | Gone | None) -> bool:
-    """Return True if a page was only changed by messages that arrived, were marked or were summarised."""
-    page = state.page(key)
-    if not isinstance(page, PageRecord):
-        return segment_number(key) == state.conversation()
-    if page.header.form in (Form.TEXT, Form.WINDOW):
-        return False
-    if not isinstance(old, PageRecord) or old.header.numbers != page.header.numbers:
-        return True
-    return all(getattr(page.header, field) == getattr(old.header, field) for field in _EXPLICIT_FIELDS)
+def _other_changes(state: State, since: int) -> list[str]:
+    """Return the names of pages and segments changed since an entry, except by messages, marks and summaries."""
+
+    def is_other(key: int, old: PageRecord | Gone | None) -> bool:
+        page = state.page(key)
+        if not isinstance(page, PageRecord):
+            return segment_number(key) != state.conversation()
+        if page.header.form in (Form.TEXT, Form.WINDOW) or not isinstance(old, PageRecord):
+            return page.header.form in (Form.TEXT, Form.WINDOW)
+        was, now = old.header, page.header
+        return was.numbers == now.numbers and any(getattr(was, each) != getattr(now, each) for each in _EXPLICIT_FIELDS)
+
+    earlier = earlier_than(state, Batch(0, since))
+    segments = [state.counters[key].segment for family, key in earlier.records if family == SEGMENT_CODE]
+    pages = [repr(state.index(key)) for key, old in earlier.pages.items() if is_other(key, old)]
+    return [*pages, *(f"segment {segment!r}" for segment in segments)]

@@ -66,7 +66,7 @@ class Turn:
 
     def check_lease(self, head: Head | None) -> None:
         """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
-        if self.is_current and head is not None and decode_head(head.value).turn > self._lease.number:
+        if self.is_current and head is not None and _turn_in(head) > self._lease.number:
             self._lost = True
             raise lease_lost(self._engine.state.context)
 
@@ -103,6 +103,11 @@ class Turn:
         return last
 
 
+def _turn_in(head: Head) -> int:
+    """Return the highest number of a turn that committed."""
+    return decode_head(head.value).turn
+
+
 def current_scope() -> object:
     """Return the owner of a turn that begins now: the task, or else the thread."""
     return scope.get(None) or threading.get_ident()
@@ -130,13 +135,7 @@ def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object
     if isinstance(storage, OverlayStorage):
         raise InvalidOperation("A turn cannot begin inside a temporary block: its changes are not stored.")
     lease = acquire(
-        storage,
-        context,
-        key=label,
-        keep=keep,
-        wait=seconds,
-        before=lambda: storage.head(context),
-        turn_of=lambda head: decode_head(head.value).turn,
+        storage, context, key=label, keep=keep, wait=seconds, before=lambda: storage.head(context), turn_of=_turn_in
     )
     turn = Turn(engine, lease, label)
     renewer.add(lease)
@@ -144,7 +143,9 @@ def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object
         with engine.lock:
             engine.refresh()
             engine.turn = turn
-        _settle(engine, actor, lease)
+        if lease.takes_over:  # from a dead worker: its late commits conflict with this one
+            _revert_turns(engine, actor, [(owed.number, owed.before) for owed in lease.owed], fences=True)
+            lease.settle()
         turn.state, known = _state_of(engine, lease, label)
         yield turn
     except BaseException as error:
@@ -175,15 +176,6 @@ def _end_failed(engine: Engine, actor: str, turn: Turn, lease: Lease, error: Bas
         error.add_note("Another worker took over this turn; it takes the entries back.")
     except QuireError as second:
         error.add_note(f"The turn could not be ended: {second} The next turn takes it back when the lease expires.")
-
-
-def _settle(engine: Engine, actor: str, lease: Lease) -> None:
-    """Take back the turns of dead workers. Their late commits conflict with this commit."""
-    if not lease.takes_over:
-        return
-    owed = [(turn.number, turn.before) for turn in lease.owed]
-    _revert_turns(engine, actor, owed, fences=True)
-    lease.settle()
 
 
 def _revert_turns(engine: Engine, actor: str, turns: list[tuple[int, int]], *, fences: bool) -> None:

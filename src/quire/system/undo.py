@@ -7,7 +7,6 @@ entries and in what they protect. Permissions, the budget, and a prompt that was
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import cast
 
 from msgspec import Struct, field
@@ -43,7 +42,7 @@ from quire.system.journal import Entry, page_before, record_before, stored_entry
 from quire.system.rules import check_conversation_kept, check_plan, check_segments, check_unpinned
 from quire.system.segments import check_conversation
 
-_Any = PageRecord | Gone | SegmentRecord | NoteRecord | None
+_SECURITY = ("pin", "unpin", "set_segment_permission")
 _CONTENT = (*SUMMARY_FIELDS, "meta", "numbers", "pending", "closed")
 """What a pinned page says: this is taken back although the page stays."""
 _MESSAGES = ("name", "numbers", "messages", "pending", "tokens")
@@ -137,6 +136,7 @@ class _TakeBack:
         self._earlier = earlier
         self._protection = protection
         self._held = _pinned_pages(plan) if protection.places else {}
+        self._leaving = earlier.pages.keys() - self._held.keys()
         self._homes = _homes(plan, earlier.pages)
         self._stale = dict(earlier.stale)  # summaries whose messages changed, with the folder of these
 
@@ -174,12 +174,11 @@ class _TakeBack:
         if self._protection.pins:
             pinned = now.header.pinned if isinstance(now, PageRecord) else pinned and key not in self._earlier.unpinned
         old = replace(old, header=replace(old.header, pinned=pinned))
-        if isinstance(now, PageRecord) and now.header.pinned == pinned and _differ_only_in_security(old, now):
+        if not isinstance(now, PageRecord) or _place(now) != _place(old):
+            if old.parent is not None and not old.is_cold:
+                old = replace(old, rank=plan.free_rank(old.parent, slot_of(old), self._leaving))
+        elif replace(old.header, seq=now.header.seq, age=now.header.age) == now.header:
             return
-        is_placed = isinstance(now, PageRecord) and not now.is_cold and _place(now) == _place(old)
-        if not is_placed and old.parent is not None and not old.is_cold:
-            leaving = self._earlier.pages.keys() - self._held.keys()
-            old = replace(old, rank=plan.free_rank(old.parent, slot_of(old), leaving))
         plan.restore(old)
 
     def _revert_segment(self, key: int, old: SegmentRecord | None) -> None:
@@ -275,7 +274,7 @@ class _TakeBack:
 
 def _place(page: PageRecord | Gone | None) -> object:
     """Return a value that no two children of a folder share; None for a page that is gone."""
-    return (page.parent, page.rank) if isinstance(page, PageRecord) else None
+    return (page.parent, page.rank, page.is_cold) if isinstance(page, PageRecord) else None
 
 
 def _is_message(page: PageRecord) -> bool:
@@ -392,48 +391,38 @@ def messages_at(plan: Plan, seq: int) -> int:
 
 
 def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
-    """Raise `InvalidOperation` if another entry than `seq` made one of the records what it is now.
+    """Raise `InvalidOperation` if a later entry is in effect that changed one of the records; name the newest one.
 
-    An undo counts as the entry before the one that it undid. A change of a pin or permission does not count.
+    An entry that was undone is not in effect, nor is its undo. Pins and permissions are protected, so a change of them
+    is in nobody's way.
     """
+    if all(_last_change(plan, touched) == seq for touched in changes):  # the usual case needs no search
+        return
+    records = {(touched.family, touched.key) for touched in changes}
+    undone: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+    for later, entry in read_entries(plan.state, seq + 1, reverse=True):
+        changed = {(touched.family, touched.key): touched for touched in entry.touched}
+        in_effect = changed.keys() - undone.pop(later, set())
+        if entry.operation == "undo" and entry.undoes > seq:
+            undone[entry.undoes] |= in_effect
+        elif entry.operation not in _SECURITY and not in_effect.isdisjoint(records):
+            name = _name(plan, changed[min(in_effect & records)])
+            raise InvalidOperation(
+                f"{name} was changed later by entry {later} ({entry.operation}).",
+                Hint("undo", arguments=str(later), purpose="to undo that first"),
+            )
+
+
+def _last_change(plan: Plan, touched: Touched) -> int:
+    """Return the entry that last changed a record."""
     state = plan.state
-
-    @cache
-    def read(at: int) -> tuple[EntryRecord, dict[tuple[int, int], Touched]]:
-        entry = stored_entry(state, at)
-        return entry, {(touched.family, touched.key): touched for touched in entry.touched}
-
-    later: dict[int, Touched] = {}
-    for touched in changes:
-        record = now = _current(state, touched)
-        while (found := _last_change(record)) != seq and found > state.head.horizon:
-            entry, its = read(found)
-            is_undo = entry.operation == "undo"
-            change = (read(entry.undoes)[1] if is_undo else its).get((touched.family, touched.key))
-            before = None if change is None else record_before(change)
-            if change is None or not (is_undo or _differ_only_in_security(before, record)):
-                break
-            record = before
-        if found != seq:
-            later.setdefault(found if found > seq else _last_change(now), touched)
-    if later:
-        newest = max(later)
-        raise InvalidOperation(
-            f"{_name(plan, later[newest])} was changed later by entry {newest} ({read(newest)[0].operation}).",
-            Hint("undo", arguments=str(newest), purpose="to undo that first"),
-        )
-
-
-def _current(state: State, touched: Touched) -> _Any:
-    """Return a touched record as it is now."""
     if touched.family == PAGE_CODE:
-        return state.page(touched.key)
-    if touched.family == SEGMENT_CODE:
-        return state.segment(touched.key)
-    note = state.note(touched.key)
-    if note is None:
-        raise state.damage_error(f"note record {touched.key} is missing.")
-    return note
+        page = state.page(touched.key)
+        return page.header.seq if isinstance(page, PageRecord) else 0 if page is None else page.seq
+    record = state.segment(touched.key) if touched.family == SEGMENT_CODE else state.note(touched.key)
+    if record is None:
+        raise state.damage_error(f"the record of {_name(plan, touched)} is missing.")
+    return record.seq
 
 
 def _name(plan: Plan, touched: Touched) -> str:
@@ -442,23 +431,6 @@ def _name(plan: Plan, touched: Touched) -> str:
     if touched.family == SEGMENT_CODE:
         return f"segment {plan.counters[touched.key].segment!r}"
     return "the checkpoint" if touched.key >= CHECKPOINTS else "the list of batches"
-
-
-def _last_change(record: _Any) -> int:
-    """Return the entry that last changed a record; 0 if it does not exist."""
-    if record is None:
-        return 0
-    return record.header.seq if isinstance(record, PageRecord) else record.seq
-
-
-def _differ_only_in_security(one: _Any, other: _Any) -> bool:
-    """Return True if two states of a record differ only in pins or permissions."""
-    if isinstance(one, PageRecord) and isinstance(other, PageRecord):
-        header = replace(one.header, seq=other.header.seq, age=other.header.age, pinned=other.header.pinned)
-        return (one.parent, one.rank, header) == (other.parent, other.rank, other.header)
-    if isinstance(one, SegmentRecord) and isinstance(other, SegmentRecord):
-        return replace(one, seq=other.seq, updated=other.updated, permission=other.permission) == other
-    return False
 
 
 def _original(state: State, record: EntryRecord) -> tuple[EntryRecord, bool]:
@@ -481,8 +453,8 @@ def _no_change_error(plan: Plan, record: EntryRecord) -> InvalidOperation:
     """Return the error for an entry of which everything is protected, or is not stored."""
     if not record.touched:
         return InvalidOperation("it changed no page, and what it opened was closed again by a later fold or change.")
-    for touched in record.touched:
-        now, old = _current(plan.state, touched), record_before(touched)
+    for touched in (touched for touched in record.touched if touched.family == PAGE_CODE):
+        now, old = plan.state.page(touched.key), page_before(touched)
         if isinstance(now, PageRecord) and (not isinstance(old, PageRecord) or now.header.pinned == old.header.pinned):
             check_unpinned(plan, now, "change")
             index = plan.index(now.key)
