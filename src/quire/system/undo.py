@@ -333,7 +333,10 @@ def _undo(plan: Plan, seq: int, record: EntryRecord) -> None:
             f"nothing up to entry {plan.horizon} (a cleanup, a purge or the start of a fork) can be undone."
         )
     if record.operation == "temporary":
-        raise _temporary_error()
+        raise InvalidOperation(
+            "the messages of a temporary block cannot be brought back.",
+            Hint("messages", arguments="all=True", purpose="to read its messages"),
+        )
     changes = [touched for touched in record.touched if (touched.family, touched.key) != (NOTE_CODE, UNDONE_FOLD)]
     _check_unchanged(plan, seq, changes)
     original, is_redo = _original(plan.state, record)
@@ -403,18 +406,11 @@ def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
         if entry.operation == "undo" and entry.undoes > seq:
             undone[entry.undoes] |= in_effect
         elif entry.operation not in _SECURITY and not in_effect.isdisjoint(records):
-            if entry.operation == "temporary":
-                raise _temporary_error()
             name = _name(plan, changed[min(in_effect & records)])
             raise InvalidOperation(
                 f"{name} was changed later by entry {later} ({entry.operation}).",
                 Hint("undo", arguments=str(later), purpose="to undo that first"),
             )
-
-
-def _temporary_error() -> InvalidOperation:
-    read = Hint("messages", arguments="all=True", purpose="to read its messages")
-    return InvalidOperation("the messages of a temporary block cannot be brought back.", read)
 
 
 def _last_change(plan: Plan, touched: Touched) -> int:
