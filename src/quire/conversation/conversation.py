@@ -137,7 +137,7 @@ class Conversation(MessageHandle):
             try:
                 for n, value in enumerate(operations):
                     with self._engine.clean_errors(operations), _name_place(f"operations[{n}]"):
-                        operation, plan = planner_of(value, f"operations[{n}]")
+                        operation, plan = planner_of(value)
                         results.append(self._engine.run(self.actor, operation, plan))
                 transaction.commit_all()
             except BaseException:

@@ -67,8 +67,6 @@ def delete(plan: Plan, indices: "int | Iterable[int]") -> Modification:
 def replace(plan: Plan, indices: "int | Iterable[int]", messages: Sequence[Message]) -> Modification:
     """Replace messages by others. New messages have new indices; the old ones stay readable until a cleanup."""
     wanted = check_indices(plan, indices)
-    if not messages:
-        raise InvalidValue("is missing; the new message is needed.", argument="data")
     numbers = [plan.numbering().number(index) for index in wanted]
     for index, number in zip(wanted, numbers, strict=True):
         mark = plan.mark_of(number)
@@ -283,84 +281,64 @@ def cleanup(plan: Plan) -> Cleanup:
 
 
 _FIELDS = ("operation", "indices", "data", "batch")
-_OPERATIONS: Mapping[str, tuple[str, ...]] = {
-    "insert": ("indices", "data"),
-    "delete": ("indices",),
-    "replace": ("indices", "data"),
-    "compress": ("indices", "data"),
-    "batch_start": ("indices", "batch"),
-    "batch_end": ("indices", "batch"),
-    "batch_commit": (),
+_OPERATIONS: Mapping[str, tuple[Callable[..., Modification], tuple[str, ...]]] = {
+    "insert": (insert, ("indices", "data")),
+    "delete": (delete, ("indices",)),
+    "replace": (replace, ("indices", "data")),
+    "compress": (compress, ("indices", "data")),
+    "batch_start": (batches.batch_start, ("indices", "batch")),
+    "batch_end": (batches.batch_end, ("indices", "batch")),
+    "batch_commit": (batches.batch_commit, ()),
 }
-"""The operations and the fields that each of them has."""
+"""The planners of the operations, and the fields that each of them has."""
 
 
-def planner_of(value: object, place: str) -> tuple[str, Callable[[Plan], Modification]]:
+def planner_of(value: object) -> tuple[str, Callable[[Plan], Modification]]:
     """Return the operation of a dict and its planner. Raises `InvalidValue` for a wrong field."""
     if not isinstance(value, Mapping):
-        raise InvalidValue(
-            f"is {short_repr(value)}; a dict with operation, indices, data and batch is needed.", argument=place
-        )
+        raise InvalidValue(f"{short_repr(value)} is no operation; a dict with {', '.join(_FIELDS)} is needed.")
     unknown = [key for key in value if key not in _FIELDS]
     if unknown:
-        raise InvalidValue(f"has the field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.", argument=place)
+        raise InvalidValue(f"There is no field {short_repr(unknown[0])}; fields are {', '.join(_FIELDS)}.")
     operation = value.get("operation")
     if not isinstance(operation, str) or operation not in _OPERATIONS:
-        raise InvalidValue(f"is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.", argument=f"{place}.operation")
-    fields = _OPERATIONS[operation]
+        raise InvalidValue(f"is {short_repr(operation)}; use {', '.join(_OPERATIONS)}.", argument="operation")
+    planner, fields = _OPERATIONS[operation]
     for field in _FIELDS[1:]:
         if field not in fields and value.get(field) not in (None, [], ()):
-            raise InvalidValue(
-                f"is {short_repr(value[field])}; {operation} takes {' and '.join(fields) or 'no other field'}.",
-                argument=f"{place}.{field}",
-            )
+            takes = " and ".join(fields) or "no other field"
+            raise InvalidValue(f"is {short_repr(value[field])}; {operation} takes {takes}.", argument=field)
     indices = value.get("indices", [])
     if isinstance(indices, str | bytes) or not isinstance(indices, Sequence):
-        raise InvalidValue(
-            f"is {short_repr(indices)}; a list of message indices is needed.", argument=f"{place}.indices"
-        )
-    planner, *arguments = _planner(operation, indices, value.get("data"), value.get("batch"), place)
+        raise InvalidValue(f"is {short_repr(indices)}; a list of message indices is needed.", argument="indices")
+    arguments = _arguments(operation, indices, value.get("data"), value.get("batch"))
     return operation, lambda plan: planner(plan, *arguments)
 
 
-def _planner(operation: str, indices: Sequence[Any], data: Any, batch: object, place: str) -> tuple[Any, ...]:
-    """Return the planner of an operation and its arguments."""
+def _arguments(operation: str, indices: Sequence[Any], data: Any, batch: Any) -> tuple[Any, ...]:
+    """Return the arguments for the planner of an operation."""
     match operation:
+        case "insert" if len(indices) > 1:
+            raise InvalidValue(f"has {len(indices)} entries; an insert has one place.", argument="indices")
         case "insert":
-            if len(indices) > 1:
-                raise InvalidValue(f"has {len(indices)} entries; an insert has one place.", argument=f"{place}.indices")
-            return insert, messages_of(data, f"{place}.data"), *indices
-        case "delete":
-            return delete, indices
+            return messages_of(data), *indices
         case "replace":
-            return replace, indices, messages_of(data, f"{place}.data")
-        case "compress":
-            if data is not None and not isinstance(data, str):
-                raise InvalidValue(
-                    f"is {short_repr(data)}; a summary as text, or None, is needed.", argument=f"{place}.data"
-                )
-            return compress, indices, data
-        case "batch_start":
-            return batches.batch_start, _single(indices, batch, place) if indices or batch is not None else None
-        case "batch_end":
-            return batches.batch_end, _single(indices, batch, place)
-        case _:
-            return (batches.batch_commit,)
+            return indices, messages_of(data)
+        case "compress" if not isinstance(data, str | None):
+            raise InvalidValue(f"is {short_repr(data)}; a summary as text, or None, is needed.", argument="data")
+        case "delete" | "compress":
+            return indices, *(() if data is None else (data,))
+    named = [*indices] or [batch]
+    if operation == "batch_commit" or (operation == "batch_start" and named == [None]):
+        return ()
+    if len(named) > 1 or named[0] is None or batch not in (None, named[0]):
+        raise InvalidValue(f"{short_repr([*indices])} and batch {short_repr(batch)} are given; exactly one is needed.")
+    return (named[0],)
 
 
-def messages_of(data: object, place: str = "data") -> list[Message]:
+def messages_of(data: object) -> list[Message]:
     """Return one message or several, given in any provider's shape. Raises `InvalidValue` if there is none."""
     messages = [] if data is None else parse(data)
     if not messages:
-        raise InvalidValue(f"is {short_repr(data)}; a message or a list of messages is needed.", argument=place)
+        raise InvalidValue(f"is {short_repr(data)}; a message or a list of messages is needed.", argument="data")
     return messages
-
-
-def _single(indices: Sequence[Any], batch: Any, place: str) -> Any:
-    if batch is not None and not indices:
-        return batch
-    if len(indices) != 1 or (batch is not None and batch != indices[0]):
-        raise InvalidValue(
-            f"names {short_repr(list(indices))} and batch {short_repr(batch)}; exactly one is needed.", argument=place
-        )
-    return indices[0]
