@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NoReturn
 
 import msgspec
@@ -141,7 +142,6 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     """Plan to replace the whole context by the document. Raises `InvalidValue` with the place of the error."""
     document = _parse(data)
     _complete_types(document)
-    _complete_folders(document.pages)
     plan.apply_deferred()
     for page in plan.state.segment_pages():
         plan.remove(page.key)
@@ -209,29 +209,14 @@ def _complete_types(document: _Document) -> None:
             form["type"] = SegmentType.USER
 
 
-def _complete_folders(pages: dict[str, dict[str, Any]]) -> None:
-    """Add a page that no folder lists to its parent if that lists none, without a parent to the root of its segment."""
-    bare = {index for index, form in pages.items() if "children" not in form}
-    listed = {str(child) for index in pages.keys() - bare for child in _children(pages, index)}
-    for index, form in pages.items():
-        root = _root_of(index)
-        folder = str(form.get("parent", root))
-        is_free = index not in listed and index != root and not _is_cold(form)
-        if is_free and ("parent" not in form or folder in bare) and folder in pages:
-            _children(pages, folder).append(index)
-
-
 def _is_cold(form: dict[str, Any]) -> bool:
     return form.get("lifecycle") == Lifecycle.COLD_ARCHIVED
 
 
-def _children(pages: dict[str, dict[str, Any]], index: str) -> list[Any]:
-    """Return the children of a folder. Raises `InvalidValue`."""
-    children = pages[index].setdefault("children", [])
-    if not isinstance(children, list):
-        place = f"{place_of(index)}.children"
-        raise InvalidValue(f"is {short_repr(children)}; a list of indices is needed.", argument=place)
-    return children
+def _children(form: dict[str, Any]) -> list[Any]:
+    """Return the children that a folder lists; none if it has no list."""
+    children = form.get("children")
+    return children if isinstance(children, list) else []
 
 
 def _root_of(index: str) -> str:
@@ -258,16 +243,28 @@ def _read(plan: Plan, document: _Document) -> None:
         plan.put_note(BATCHES, batches=tuple(read_batches(plan, document.batches, keys, places)))
 
 
-def _in_order(document: _Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield every page with its folder, folders first. A cold page comes at the place to which it would return."""
-    cold: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-    for index, form in document.pages.items():
+def _unlisted(pages: dict[str, dict[str, Any]]) -> dict[str, list[tuple[int, str]]]:
+    """Return the pages that are not among the listed children, by their folders, each with its place there.
+
+    A cold page is at the place to which it would return. Another page is at the end of its parent if that lists no
+    children, or of the root of its segment if it has no parent.
+    """
+    placed = {str(child) for form in pages.values() for child in _children(form)} | set(map(_root_of, pages))
+    found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    for index, form in pages.items():
+        home = form["home"] if isinstance(form.get("home"), dict) else {}
+        folder = str((home if _is_cold(form) else form).get("parent", _root_of(index)))
         if _is_cold(form):
-            home = form["home"] if isinstance(form.get("home"), dict) else {}
             with naming(place_of(index)):
-                place = check_whole_number(home.get("place", MAX_NUMBER), "home.place")
-            cold[str(home.get("parent", _root_of(index)))].append((place, index))
-    left = dict(document.pages)
+                found[folder].append((check_whole_number(home.get("place", MAX_NUMBER), "home.place"), index))
+        elif index not in placed and ("parent" not in form or "children" not in pages.get(folder, {})):
+            found[folder].append((MAX_NUMBER, index))
+    return found
+
+
+def _in_order(document: _Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield every page with its folder, folders first."""
+    left, unlisted = dict(document.pages), _unlisted(document.pages)
     waiting = deque((format_index(form["id"], 0), "") for form in document.segments)
     while waiting:
         index, folder = waiting.popleft()
@@ -279,8 +276,11 @@ def _in_order(document: _Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 raise InvalidValue(f"is {short_repr(form['parent'])}, but {folder!r} lists it.", argument="parent")
             yield index, folder, form
             if form.get("type") == "ContentsPage":
-                order = _children(document.pages, index)
-                for place, child in sorted(cold.pop(index, [])):
+                if not isinstance(form.get("children", []), list):
+                    wrong = short_repr(form["children"])
+                    raise InvalidValue(f"is {wrong}; a list of indices is needed.", argument="children")
+                order = [*_children(form)]
+                for place, child in sorted(unlisted.pop(index, []), key=itemgetter(0)):
                     order.insert(place, child)
                 waiting.extend((child, index) for child in order)
     for index, form in left.items():
