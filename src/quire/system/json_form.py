@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from quire.core.plan import Plan
 from quire.core.reader import slot_of
-from quire.core.records import BATCHES, Header, PageRecord, SegmentRecord, page_number, segment_number
+from quire.core.records import BATCHES, Header, PageRecord, page_number, segment_number
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.clock import to_datetime, to_milliseconds
@@ -43,9 +43,12 @@ from quire.system.json_messages import (
 )
 from quire.system.rules import check_bool, check_choice, check_plan, check_whole_number
 from quire.system.segments import add_segment, check_conversation
-from quire.system.tree import new_header, to_text
+from quire.system.tree import new_header, to_segment, to_text
 
 VERSION = 1
+_SEGMENT_FIELDS = {name: name for name in ("id", "name", "description", "type", "permission")}
+_SEGMENT_FIELDS |= {"maxCapacity": "max_capacity", "rootIndex": "root_index"}
+"""The fields of a segment by their names in a document."""
 
 
 def marshal(state: State) -> bytes:
@@ -55,7 +58,7 @@ def marshal(state: State) -> bytes:
 
 def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
     """Return the context as plain values; without `private`, PRIVATE segments and references to them are left out."""
-    live = {n: each for n, each in state.live_segments() if private or each.permission is not Permission.PRIVATE}
+    live = [n for n, each in state.live_segments() if private or each.permission is not Permission.PRIVATE]
     pages = [page for page in state.segment_pages() if segment_number(page.key) in live]
     folders: defaultdict[int | None, list[PageRecord]] = defaultdict(list)
     places: dict[int, int] = {}
@@ -64,7 +67,7 @@ def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
         folders[page.parent].append(page)
     document: dict[str, Any] = {
         "version": VERSION,
-        "segments": [_segment_form(state, number, segment) for number, segment in live.items()],
+        "segments": [_segment_form(state, number) for number in live],
         "pages": {state.index(page.key): _page_form(state, page, folders[page.key], places) for page in pages},
         "nextIndex": max((state.counters[number].next for number in live), default=1) - 1,
         "createdAt": _time(state.head.created),
@@ -81,19 +84,13 @@ def to_document(state: State, *, private: bool = True) -> dict[str, Any]:
     return document
 
 
-def _segment_form(state: State, number: int, segment: SegmentRecord) -> dict[str, Any]:
-    counter = state.counters[number]
+def _segment_form(state: State, number: int) -> dict[str, Any]:
+    segment = to_segment(state, number)
     return {
-        "id": counter.segment,
-        "name": segment.name,
-        "description": segment.description,
-        "type": segment.type,
-        "permission": segment.permission,
-        "maxCapacity": segment.max_capacity,
-        "rootIndex": format_index(counter.segment, 0),
-        "nextIndex": counter.next,
-        "createdAt": _time(segment.created),
-        "updatedAt": _time(segment.updated),
+        **{name: getattr(segment, field) for name, field in _SEGMENT_FIELDS.items()},
+        "nextIndex": state.counters[number].next,
+        "createdAt": _time(to_milliseconds(segment.created_at)),
+        "updatedAt": _time(to_milliseconds(segment.updated_at)),
     }
 
 
@@ -289,16 +286,8 @@ def _in_order(document: _Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _add_segment(plan: Plan, form: dict[str, Any], document: _Document) -> None:
-    given: dict[str, Any] = {
-        "id": form.get("id"),
-        "name": form.get("name", ""),
-        "root_index": form.get("rootIndex", ""),
-        "description": form.get("description", ""),
-        "type": form.get("type", SegmentType.CUSTOM),
-        "permission": form.get("permission", Permission.READ_WRITE),
-        "max_capacity": form.get("maxCapacity", 0),
-    }
-    segment = Segment(**given)
+    given: dict[str, Any] = {field: form[name] for name, field in _SEGMENT_FIELDS.items() if name in form}
+    segment = Segment(**{"id": None} | given)
     add_segment(plan, segment)
     root = format_index(segment.id, 0)
     if root not in document.pages:
