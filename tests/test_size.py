@@ -22,7 +22,7 @@ PACKAGES = {
     "agent": 2_008,
     "aio": 684,
     "cli": 5_911,
-    "conversation": 2_214,
+    "conversation": 2_192,
     "core": 5_342,
     "formats": 843,
     "gateway": 3_657,
@@ -34,14 +34,14 @@ PACKAGES = {
     "search": 3_607,
     "server": 9_108,
     "storage": 10_166,
-    "system": 3_887,
+    "system": 3_876,
     "testing": 1_808,
     "view": 7_662,
     "windows": 2_118,
     "": 2_271,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 66_862
+PYTHON = 66_829
 FILES = 272
 """Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
 TEST_LINES, MEASURING = 43_805, 13_478
