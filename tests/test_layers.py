@@ -9,7 +9,7 @@ import quire
 SOURCE = Path(quire.__file__).parent
 ORDER = (
     *("errors", "model", "providers", "formats", "storage", "next", "core", "search", "system", "conversation", "view"),
-    *("windows", "agent", "testing", "maintenance", "context", "open_context", "library", "aio", "__init__"),
+    *("windows", "agent", "testing", "maintenance", "context", "library", "aio", "__init__"),
     *("adapters", "probes", "metrics", "otel", "server", "mcp_server", "gateway", "cli", "__main__"),
 )
 """The packages and single modules, lowest first; `__init__` is quire itself."""

@@ -59,7 +59,7 @@ LONG_FILES = {
 LONG_FUNCTIONS = {
     *("adapters/turns:__init__", "cli/commands/gateway_demo:play_gateway_demo", "cli/commands/pages:run_stats"),
     *("conversation/turn:run_turn", "core/engine:_write_and_verify", "core/lease:acquire", "core/state:apply"),
-    *("open_context:open", "server/handlers/history:list_entries"),
+    *("context:open", "server/handlers/history:list_entries"),
     *("view/fold/fit_budget:fit", "view/renderer:_fold", "view/renderer:_render", "windows/windows:open"),
 }
 WORDS = 0.114

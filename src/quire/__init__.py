@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.agent import Quota as Quota
     from quire.agent.tools import Tools as Tools
     from quire.context import Context as Context
+    from quire.context import open as open
     from quire.conversation import Conversation as Conversation
     from quire.core.context_copy import migrate as migrate
     from quire.core.redaction import redact_secrets as redact_secrets
@@ -53,7 +54,6 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.model.tokens import EstimateCounter as EstimateCounter
     from quire.model.tokens import TokenCounter as TokenCounter
     from quire.model.tokens import VocabularyCounter as VocabularyCounter
-    from quire.open_context import open as open
     from quire.providers.legal import check_legal as check_legal
     from quire.providers.tool_schemas import count_tools as count_tools
     from quire.search import embedders as embedders  # a module, reached as `quire.embedders`
@@ -83,7 +83,6 @@ __version__ = "0.2.0"
 _NAMES_BY_MODULE = {
     "quire.agent": "AgentContext Quota",
     "quire.agent.tools": "Tools",
-    "quire.context": "Context",
     "quire.conversation": "Conversation",
     "quire.errors": (
         "Busy Conflict Corrupt InvalidOperation InvalidValue IrreducibleFloor LeaseLost NoSuchContext NoSuchPage "
@@ -100,7 +99,7 @@ _NAMES_BY_MODULE = {
     "quire.providers.legal": "check_legal",
     "quire.providers.tool_schemas": "count_tools",
     "quire.search.find": "Hit",
-    "quire.open_context": "open",
+    "quire.context": "Context open",
     "quire.storage.base": "Storage",
     "quire.storage.file.storage": "FileStorage",
     "quire.storage.memory": "MemoryStorage",

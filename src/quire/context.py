@@ -1,30 +1,39 @@
-"""Context: the pages, the conversation and the views of one agent session. `quire.open` opens it."""
+"""Context: the pages, the conversation and the views of one agent session. `open` opens it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, cast
+from os import urandom
+from typing import TYPE_CHECKING, Any, Self, TypedDict, cast
 
 from msgspec.structs import replace
 
 from quire.conversation import Conversation
 from quire.conversation import turn as turns
 from quire.conversation.message_handle import MessageHandle
-from quire.errors import InvalidValue, names_options
+from quire.core.plan import Plan
+from quire.core.records import KEY
+from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, check_names, names_options, short_repr
 from quire.model.messages import Message
-from quire.model.pages import PageIndex
-from quire.storage.base import Storage
-from quire.storage.urls import close_storage
+from quire.model.pages import PageIndex, Permission, Segment, SegmentType
+from quire.model.text import check_one_line
+from quire.model.tokens import TokenCounter
+from quire.storage.base import RESERVED, Durability, Storage, no_such_context
+from quire.storage.memory import MemoryStorage
+from quire.storage.urls import StoreLocation, close_storage, is_new_path, storage_at
 from quire.system import ContextSystem, Entry
 from quire.system.handle import ContextHandle
 from quire.system.rules import check_bool
+from quire.system.segments import add_segment
 from quire.system.tree import write_document, write_page
 from quire.view.handle import ViewHandle
 from quire.view.options import CompressionConfig, RenderOptions
+from quire.view.preamble import new_key
 
 if TYPE_CHECKING:  # imported when first used: not every program needs them
     from quire.agent import AgentContext, Quota
     from quire.agent.tools import Tools
+    from quire.search.vectors import Embedder
     from quire.view.sent import LastSent
     from quire.view.tail import TailPiece
     from quire.windows.windows import Windows
@@ -234,3 +243,135 @@ class Context(ViewHandle, MessageHandle, ContextHandle):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class PlainOptions(TypedDict, total=False):
+    """The options of `open`, by name, without `key`."""
+
+    budget: int | None
+    counter: TokenCounter | None
+    compression: CompressionConfig | None
+    segments: Sequence[Segment] | None
+    preamble: str | None
+    embedder: "Embedder | None"
+    redact: Callable[[str], str] | None
+
+
+class Options(PlainOptions, total=False):
+    """The options of `open`, by name."""
+
+    key: str | None
+
+
+DEFAULT_SEGMENTS: tuple[Segment, ...] = (
+    Segment(
+        id="sys",
+        name="System",
+        description="The system prompt",
+        type=SegmentType.SYSTEM,
+        permission=Permission.READ_ONLY,
+    ),
+    Segment(id="mem", name="Memory", description="The agent's own notes", type=SegmentType.CUSTOM),
+    Segment(id="usr", name="Conversation", description="The conversation", type=SegmentType.USER),
+    Segment(id="win", name="Windows", description="Live windows", type=SegmentType.TOOL),
+)
+
+
+@names_options
+def open(
+    where: StoreLocation,
+    context: str = "default",
+    *,
+    budget: int | None = None,
+    durability: Durability = "normal",
+    counter: TokenCounter | None = None,
+    compression: CompressionConfig | None = None,
+    segments: Sequence[Segment] | None = None,
+    key: str | None = None,
+    preamble: str | None = None,
+    embedder: "Embedder | None" = None,
+    redact: Callable[[str], str] | None = None,
+    create: bool = True,
+) -> Context:
+    """Open a context; create it with its segments if it is new.
+
+    `where` is a URL (`memory:`, `file:DIR`, `sqlite:FILE`, `postgresql://…`, `s3://bucket/prefix`), a path (SQLite), a
+    storage object, or an open connection (`sqlite3`, `apsw`, `psycopg`, a pool of `psycopg_pool`). The caller closes a
+    storage object or a connection. With `create=False` nothing is created: raise `NoSuchContext` if there is no such
+    context, `StorageFailure` if there is no such store.
+
+    | option        | meaning                                                                                        |
+    |---------------|------------------------------------------------------------------------------------------------|
+    | `budget`      | the most tokens of a view; stored with the next write. Default: the stored one, 128,000 if new |
+    | `counter`     | counts tokens; default: the vocabulary `o200k_base`                                            |
+    | `compression` | when the conversation folds, and how far                                                       |
+    | `segments`    | the segments of a new context; default: `sys`, `mem`, `usr`, `win`                             |
+    | `key`         | the word by which a model recognises lines that quire wrote; default: random                   |
+    | `preamble`    | explains the view to the model; `{key}` in it is replaced by the key; "" leaves it out         |
+    | `embedder`    | makes vectors of texts, so that pages are also found by meaning (`quire.embedders`)            |
+    | `redact`      | removes secrets from every text before it is stored, such as `quire.redact_secrets`            |
+    """
+    options = Options(budget=budget, counter=counter, compression=compression, segments=segments, key=key)
+    options |= {"preamble": preamble, "embedder": embedder, "redact": redact}
+    if check_bool(create, "create") and is_new_path(where):  # a wrong option must not leave an empty store
+        open_in(MemoryStorage(), context, options).close()
+    storage, owns = storage_at(where, durability=durability, create=create)
+    try:
+        return open_in(storage, context, options, storage if owns else None, create=create)
+    except BaseException:
+        if owns:
+            storage.close()
+        raise
+
+
+def check_open_options(options: Options) -> Options:
+    """Return the options. Raise `UnknownOption` for one that `open` does not have."""
+    check_names(options, Options.__annotations__, "open")
+    return options
+
+
+def open_in(
+    storage: Storage,
+    context: str,
+    options: Options,
+    owned_storage: Storage | None = None,
+    *,
+    create: bool = True,
+    must_be_new: bool = False,
+) -> Context:
+    """Open a context in an open storage; create it if it is new.
+
+    Raise `NoSuchContext` if it is new and `create` is false, `InvalidOperation` if it exists and `must_be_new` is true.
+    """
+    check_open_options(options)
+    if isinstance(context, str) and context.startswith(RESERVED):
+        raise InvalidValue(f"Context name {short_repr(context)} is not allowed: the prefix {RESERVED!r} is reserved.")
+    get: Any = options.get
+    key = new_key(urandom(8)) if get("key") is None else check_one_line(get("key"), "key", 32, empty=False)
+    pages = ContextSystem(storage, context, counter=get("counter"), embedder=get("embedder"), redact=get("redact"))
+    shown = {field: get(field) for field in ("budget", "compression", "preamble")}
+    opened = Context(pages, owned_storage=owned_storage, **shown)
+    exists = InvalidOperation(f"Context {context!r} exists already.", Hint("open", arguments=repr(context)))
+    if opened.seq == 0 and not create:
+        raise no_such_context(storage, context)
+    if opened.seq != 0 and must_be_new:
+        raise exists
+    if opened.seq == 0:
+        try:
+            pages._engine.run(pages.actor, "create", _create, get("segments"), key)
+        except Conflict:  # another writer created it first: use that one
+            if must_be_new:
+                raise exists from None
+            opened.refresh()
+            if opened.seq == 0:  # it was deleted again
+                raise
+    return opened
+
+
+def _create(plan: Plan, segments: Sequence[Segment] | None, key: str) -> None:
+    segments = DEFAULT_SEGMENTS if segments is None else segments
+    if not isinstance(segments, list | tuple):
+        raise InvalidValue(f"is {short_repr(segments)}; a list of quire.Segment is needed.", argument="segments")
+    for segment in segments:
+        add_segment(plan, segment)
+    plan.put_note(KEY, name=key)

@@ -111,7 +111,7 @@ class QuireError(Exception):
     """Base class of every error that quire raises on purpose.
 
     `fact` says what is wrong. The text starts with the `argument`, or with the `operation` and the `page`, if they are
-    given. `hints` are calls that would help. `code` is stable.
+    given. `hints` are calls that would help. `data` are the fields of a subclass. `code` is stable.
     """
 
     code: ClassVar[str] = "error"
@@ -123,12 +123,14 @@ class QuireError(Exception):
         argument: str | None = None,
         operation: str | None = None,
         page: str | None = None,
+        **data: Any,
     ) -> None:
         self.fact = fact
         self.hints = hints
         self.argument = argument
         self.operation = operation
         self.page = page
+        vars(self).update(data)
         super().__init__(self.describe(PYTHON))
 
     def describe(self, wording: Wording) -> str:
@@ -206,10 +208,7 @@ class NoSuchContext(QuireError, LookupError):
     """No context in this store has this name. `context` is the name, if it is known."""
 
     code = "no_such_context"
-
-    def __init__(self, fact: str = "", *hints: Hint, context: object = None) -> None:
-        self.context = context
-        super().__init__(fact, *hints)
+    context: object = None
 
 
 class NoSuchWindow(QuireError, LookupError):
@@ -286,7 +285,7 @@ def check_names(given: Iterable[str], known: Iterable[str], call: str = "") -> N
         raise UnknownOption(min(unknown), known, call) from None
 
 
-_HAS_OPTIONS, _IS_COROUTINE = 0x08, 0x80  # flags of code objects, as in `inspect`
+_HAS_OPTIONS = 0x08  # the flag of code with `**options`, as in `inspect`
 
 
 def names_options(target: F) -> F:
@@ -295,20 +294,19 @@ def names_options(target: F) -> F:
     A function with `**options` checks them itself.
     """
     if not isinstance(target, type):
-        return cast(F, _with_named_options(target))
+        return cast(F, _with_named_options(cast(FunctionType, target)))
     for name, member in list(vars(target).items()):
         if isinstance(member, FunctionType) and (name == "__init__" or not name.startswith("_")):
             setattr(target, name, _with_named_options(member))
     return target
 
 
-def _with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    plain = cast(FunctionType, getattr(function, "__wrapped__", function))
+def _with_named_options(function: FunctionType) -> Callable[..., Any]:
+    plain = getattr(function, "__wrapped__", function)
     code = plain.__code__
     if code.co_flags & _HAS_OPTIONS:
         return function
-    named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    known = [name for name in named if name != "self"]
+    known = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     title = plain.__name__.replace("__init__", plain.__qualname__.partition(".")[0])
 
     @wraps(function)
@@ -316,15 +314,10 @@ def _with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **options)
         except TypeError:
-            check_names(options, known, title)
+            check_names(options, [name for name in known if name != "self"], title)
             raise
 
-    @wraps(function)
-    async def async_call(*args: Any, **options: Any) -> Any:
-        check_names(options, known, title)
-        return await function(*args, **options)
-
-    return async_call if code.co_flags & _IS_COROUTINE else call
+    return call
 
 
 class NotInstalled(InvalidOperation, ImportError):
@@ -337,39 +330,22 @@ class NotInstalled(InvalidOperation, ImportError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra of quire, from where this quire was installed.
-
-    That is the clone, the wheel or the index. If the wheel is gone, the command names the packages of the extra.
-    """
+    """Return the command that installs an extra of quire, from where this quire was installed."""
     import json  # late: only errors need these
     from importlib.metadata import PackageNotFoundError, distribution
     from pathlib import Path
     from shlex import quote
-    from urllib.parse import unquote, urlsplit
 
-    source = Path(__file__).parents[2]
+    clone = f"{Path(__file__).parents[2]}[{extra}]"
     try:
-        installed = distribution("quire")
+        origin = json.loads(distribution("quire").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:  # a clone on the path
-        return f"pip install {quote(f'{source}[{extra}]')}"
-    origin = json.loads(installed.read_text("direct_url.json") or "{}")
-    if not origin:
-        return f"pip install 'quire[{extra}]'"
-    place = Path(unquote(urlsplit(origin["url"]).path))
-    if place.exists():
-        editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
-        return f"pip install {editable}{quote(f'{place}[{extra}]')}"
-    return f"pip install {' '.join(map(quote, _packages_of(extra, installed.requires or ())))}"
-
-
-def _packages_of(extra: str, needs: Sequence[str]) -> list[str]:
-    """Return the packages that an extra installs, from the metadata of quire."""
-    found = []
-    for name, _, condition in (need.partition(";") for need in needs):
-        if f"'{extra}'" in condition.replace('"', "'"):
-            inner = name.strip().removeprefix("quire[").removesuffix("]").split(",") if "quire[" in name else ()
-            found += [package for other in inner for package in _packages_of(other, needs)] or [name.strip()]
-    return found
+        return f"pip install {quote(clone)}"
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e {quote(clone)}"
+    kind = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+    source = f" @ {kind}{origin['url']}" if origin else ""
+    return f"pip install {quote(f'quire[{extra}]{source}')}"
 
 
 class PermissionDenied(QuireError):
@@ -409,19 +385,9 @@ class IrreducibleFloor(QuireError):
     """
 
     code = "irreducible_floor"
-
-    def __init__(
-        self,
-        fact: str = "",
-        *hints: Hint,
-        tokens: int = 0,
-        budget: int = 0,
-        parts: Sequence[tuple[str, int]] = (),
-    ) -> None:
-        self.tokens = tokens
-        self.budget = budget
-        self.parts = tuple(parts)
-        super().__init__(fact, *hints)
+    tokens: int = 0
+    budget: int = 0
+    parts: Sequence[tuple[str, int]] = ()
 
 
 class StorageFailure(QuireError):
@@ -452,10 +418,7 @@ class Corrupt(QuireError):
     """A stored record is damaged. `record` names the record if there is one, such as "page record 5"."""
 
     code = "corrupt"
-
-    def __init__(self, fact: str = "", *hints: Hint, record: str = "") -> None:
-        self.record = record
-        super().__init__(fact, *hints)
+    record: str = ""
 
     def describe(self, wording: Wording) -> str:
         """Return the text of this error in the words of a surface."""

@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec.structs import replace
 
-from quire.context import Context
+from quire.context import Context, Options, PlainOptions, open_in
 from quire.core.context_copy import Progress, ProgressCallback, migrate
 from quire.core.records import decode_head
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.model.clock import check_moment
-from quire.open_context import Options, PlainOptions, Setup, open_in, setup_of
 from quire.storage.base import Durability, check_context_name, list_contexts, no_such_context
 from quire.storage.urls import StoreLocation, close_storage, storage_at
 from quire.system import ContextSystem
@@ -23,8 +22,6 @@ from quire.system.rules import check_bool, check_whole_number
 from quire.view.options import CompressionConfig, Summariser, check_config
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from quire.maintenance.erasure import Erasure
     from quire.maintenance.person_copy import ExportFormat
     from quire.maintenance.retention import Action, Expired
@@ -59,12 +56,12 @@ class Library:
 
     # One context
 
-    def open(self, name: str = "default", *, create: bool = True, **options: "Unpack[Options]") -> Context:
+    def open(self, name: str = "default", *, create: bool = True, **options: Unpack[Options]) -> Context:
         """Open a context; create it if it is new. See `quire.open` for the options.
 
         With `create=False` nothing is written. Raise `NoSuchContext` if there is no such context.
         """
-        return open_in(self.storage, name, self._setup(options), create=check_bool(create, "create"))
+        return open_in(self.storage, name, self._with_defaults(options), create=check_bool(create, "create"))
 
     @contextmanager
     def turn(
@@ -74,24 +71,22 @@ class Library:
         key: str | None = None,
         wait: float = 30.0,
         keep: bool = False,
-        **options: "Unpack[PlainOptions]",
+        **options: Unpack[PlainOptions],
     ) -> Iterator[Context]:
         """Open a context, run a block as a turn of it (see `Context.turn`), and close the context."""
         with self.open(name, **options) as context, context.turn(key, wait=wait, keep=keep):
             yield context
 
-    def create(self, name: str, **options: "Unpack[Options]") -> Context:
+    def create(self, name: str, **options: Unpack[Options]) -> Context:
         """Create a context and open it. Raise `InvalidOperation` if one of that name exists."""
-        return open_in(self.storage, name, self._setup(options), must_be_new=True)
+        return open_in(self.storage, name, self._with_defaults(options), must_be_new=True)
 
-    def _setup(self, options: "Options") -> Setup:
-        setup = setup_of(options)
-        if "redact" not in options:
-            setup = setup._replace(redact=self._redact)
-        config = setup.compression or CompressionConfig()
-        if self._summariser is None or not isinstance(config, CompressionConfig) or config.summariser is not None:
-            return setup
-        return setup._replace(compression=replace(config, summariser=self._summariser))
+    def _with_defaults(self, options: Options) -> Options:
+        chosen: Options = {"redact": self._redact, **options}
+        config = options.get("compression") or CompressionConfig()
+        if self._summariser is not None and isinstance(config, CompressionConfig) and config.summariser is None:
+            chosen["compression"] = replace(config, summariser=self._summariser)
+        return chosen
 
     def exists(self, name: str) -> bool:
         """Return whether a context of this name exists."""

@@ -10,13 +10,12 @@ from typing import Any, Generic, TypeAlias, TypeVar, Unpack
 from quire import aio
 from quire.adapters.sync_list import ListSync
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.context import Context, Options, check_open_options
+from quire.context import open as open_context
 from quire.conversation.turn import Turn, current_scope, scope
 from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
-from quire.open_context import Options, setup_of
-from quire.open_context import open as open_context
 from quire.providers.tool_schemas import count_tools
 from quire.storage.base import Storage
 from quire.storage.overlay import OverlayStorage
@@ -102,7 +101,7 @@ def to_context(where: Where, name: str = "default", **options: Unpack[Options]) 
     Raise `UnknownOption`, and `InvalidValue` for options with an open context, which would have no
     effect.
     """
-    setup_of(options)
+    check_open_options(options)
     if not isinstance(where, AnyContext):
         return open_context(where, name, **options)
     if options:
@@ -166,7 +165,7 @@ class ContextPool(Generic[Item]):
         fingerprint: Callable[[Item, Sequence[Message]], bytes],
         **options: Unpack[Options],
     ) -> None:
-        setup_of(options)  # a misspelt option is an error here, not in the first turn
+        check_open_options(options)  # a misspelt option is an error here, not in the first turn
         self.context = to_context(where, **options) if isinstance(where, AnyContext) else None
         self._where = where
         self._options = options

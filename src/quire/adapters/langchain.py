@@ -24,11 +24,10 @@ from quire.adapters.context_pool import (
 from quire.adapters.stored_list import read_newest, replace_stored
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.context import Context, Options
+from quire.context import open as open_context
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
-from quire.open_context import Options
-from quire.open_context import open as open_context
 from quire.providers import format_messages
 from quire.providers.langchain import read
 from quire.storage.memory import MemoryStorage

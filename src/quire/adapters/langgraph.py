@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, Self, Unpack, cast
 
 from quire.adapters.context_pool import AnyContext, Where, requires_extra, to_context
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.context import Context, Options
 from quire.core.plan import Plan
 from quire.errors import Hint, InvalidOperation, InvalidValue, NoSuchPage, NoSuchSegment, short_repr
 from quire.model.pages import ContentsPage, Page, PageIndex, Permission, Segment
 from quire.model.text import MAX_NAME, collapse_whitespace
-from quire.open_context import Options
 from quire.search.tokenizer import split_terms
 from quire.system.lifecycle import hide
 from quire.system.rules import check_whole_number

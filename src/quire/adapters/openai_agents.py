@@ -23,12 +23,11 @@ from msgspec.structs import replace
 from quire.adapters.context_pool import AnyContext, Where, context_of, requires_extra, to_context
 from quire.adapters.stored_list import read_newest, replace_stored
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.context import Context, Options, check_open_options, open_in
 from quire.conversation.importing import UNREADABLE
 from quire.errors import InvalidValue
 from quire.model.messages import Message
 from quire.model.pages import SegmentType
-from quire.open_context import Options, open_in, setup_of
 from quire.providers import format_messages, responses
 from quire.providers.detection import Entry
 from quire.providers.originals import keep_original
@@ -264,7 +263,7 @@ class QuireSession:
         given = SessionSettings() if session_settings is None else coerce_session_settings(session_settings)
         self.session_settings: SessionSettings | None = given
         self._where = where
-        self._setup = setup_of(options)
+        self._setup = check_open_options(options)
         self._queue = CallQueue()
         self._opening = RLock()
         self._context = to_context(where, **options) if isinstance(where, AnyContext) else None

@@ -17,10 +17,9 @@ from quire.adapters.context_pool import AnyContext, ContextPool, SyncedContext, 
 from quire.adapters.sync_list import ListSync
 from quire.agent.tools import Tools
 from quire.aio.calls import CallQueue
-from quire.context import Context
+from quire.context import Context, Options
 from quire.errors import InvalidOperation
 from quire.model.messages import Message, Part
-from quire.open_context import Options
 from quire.providers.pydantic_ai import read, read_parts
 from quire.providers.rewrites import drop_thinking
 from quire.view.options import RenderOptions

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from quire.agent import AgentContext as SyncAgentContext
     from quire.agent.tools import Tools as SyncTools
     from quire.context import Context as SyncContext
+    from quire.context import Options, PlainOptions
     from quire.conversation import Conversation as SyncConversation
     from quire.conversation.message_handle import MessageHandle as SyncMessageHandle
     from quire.conversation.turn import TurnState
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
     from quire.model.tokens import TokenCounter
-    from quire.open_context import Options, PlainOptions
     from quire.storage.base import Durability, Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
@@ -389,7 +389,7 @@ def open(
     """Open a context as `quire.open` does. Await the result, or use it in an `async with` block, which closes it."""
 
     def open_context() -> "SyncContext":
-        from quire.open_context import open as open_sync
+        from quire.context import open as open_sync
 
         return open_sync(where, context, durability=durability, create=create, **options)
 

@@ -457,7 +457,7 @@ def irreducible_floor(reader: Reader, parts: Sequence[ViewPart], total: int, roo
         *hints,
         tokens=total,
         budget=room,
-        parts=[(name, tokens) for tokens, name in rows],
+        parts=tuple((name, tokens) for tokens, name in rows),
     )
 
 
