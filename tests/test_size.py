@@ -29,11 +29,11 @@ PACKAGES = {
     "maintenance": 1_641,
     "mcp_server": 956,
     "model": 1_629,
-    "next": 4_001,
+    "next": 4_014,
     "providers": 3_107,
     "search": 3_607,
     "server": 9_108,
-    "storage": 10_166,
+    "storage": 10_138,
     "system": 3_876,
     "testing": 1_808,
     "view": 7_662,
@@ -41,7 +41,7 @@ PACKAGES = {
     "": 2_200,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 66_753
+PYTHON = 66_725
 FILES = 271
 """Without `next`, which has parts that are built again. Each takes the place of an old one when it is complete."""
 TEST_LINES, MEASURING = 43_805, 13_478

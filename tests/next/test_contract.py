@@ -86,8 +86,6 @@ class TestPostgresConnection(TestPostgres):
 
 @pytest.mark.servers
 class TestPostgresPool(TestPostgres):
-    """A pool of the caller."""
-
     def setup_method(self) -> None:
         super().setup_method()
         self._pool = pytest.importorskip("psycopg_pool").ConnectionPool(server_url(), min_size=1, max_size=8, open=True)

@@ -9,6 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from quire.errors import InvalidValue, short_repr
 
@@ -31,12 +32,6 @@ def mask_secrets(text: str) -> str:
     return f"{text[: setting.end()]}…" if setting else text
 
 
-def is_address(text: str) -> bool:
-    """Return whether a text is a URL or connection settings (`host=… password=…`) instead of a file path."""
-    start = text[:_MAX_ADDRESS]
-    return bool(_URL_AS_PATH.match(text) or (_SETTINGS.match(text) and mask_secrets(start) != start))
-
-
 def is_secret(setting: str) -> bool:
     """Return whether the value of a setting with this name is a secret."""
     return bool(_SECRET.search(setting))
@@ -44,18 +39,15 @@ def is_secret(setting: str) -> bool:
 
 def check_path(value: object) -> Path:
     """Return the value as a path. Raises `InvalidValue` if it is no valid path, or the URL of a server."""
-    if isinstance(value, str | os.PathLike):
-        text = os.fspath(value)
-        if isinstance(text, str) and text.strip() and "\0" not in text and len(text) < 4_096:
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                pass
-            else:
-                if not is_address(text):
-                    return Path(text)
-        value = mask_secrets(text) if isinstance(text, str) else text
-    raise InvalidValue(f"is {short_repr(value)}; the path of a file or folder is needed.", argument="path")
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise InvalidValue(f"is {short_repr(value)}; the path of a file or folder is needed.", argument="path")
+    start, is_text = text[:_MAX_ADDRESS], text.encode(errors="ignore").decode() == text
+    is_address = _URL_AS_PATH.match(text) or (_SETTINGS.match(text) and mask_secrets(start) != start)
+    if not is_text or is_address or not text.strip() or "\0" in text or len(text) >= 4_096:
+        shown = short_repr(mask_secrets(text))
+        raise InvalidValue(f"is {shown}; the path of a file or folder is needed.", argument="path")
+    return Path(text)
 
 
 def make_private(path: Path, *, folder: bool = False) -> None:
@@ -69,11 +61,11 @@ def make_private(path: Path, *, folder: bool = False) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
-_RESERVED = frozenset(
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_RESERVED: Final = frozenset(
     {"con", "prn", "aux", "nul"} | {f"{port}{number}" for port in ("com", "lpt") for number in range(10)}
 )
-_MAX_NAME = 120
+_MAX_NAME: Final = 120
 
 
 def file_name(name: str) -> str:
@@ -95,14 +87,6 @@ def file_name(name: str) -> str:
 
 def decode_file_name(file: str) -> str | None:
     """Return the text that has this file name; None if there is none, or if the name was cut."""
-    if _PLAIN.issuperset(file) and 0 < len(file) <= _MAX_NAME and file not in _RESERVED:
-        return file
-    first, *others = file.split("%")
-    if not first and others and (others[0] in _RESERVED or others == [""]):
-        return others[0]
-    try:
-        parts = (bytes.fromhex(part[:2]) + part[2:].encode() for part in others)
-        name = (first.encode() + b"".join(parts)).decode()
-    except ValueError:
-        return None
-    return name if file_name(name) == file else None
+    plain = file.removeprefix("%")
+    name = plain if plain in _RESERVED or not plain else unquote(file, errors="replace")
+    return name if file.isascii() and file_name(name) == file else None

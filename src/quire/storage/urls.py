@@ -116,11 +116,11 @@ def mask_address(where: object) -> str:
     text = where if isinstance(where, str) else str(where)
     try:
         if _scheme(where) == "s3":
-            from quire.storage.s3.client import display_url
+            from quire.storage.address import display_bucket
 
-            return display_url(text)
+            return display_bucket(text)
         if _scheme(where) in _POSTGRES:
-            from quire.storage.postgres.address import parse
+            from quire.storage.address import parse
 
             return parse(text).name
     except InvalidValue:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from copy import copy
 from itertools import count
 from threading import RLock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from quire.next.storage.contract import (
     FAMILIES,
@@ -35,14 +35,15 @@ V = TypeVar("V")
 class Table:
     """The records and the entries of one context, in order."""
 
-    def __init__(self, seq: int = 0) -> None:
+    def __init__(self) -> None:
         self.records: dict[Family, dict[int, Record]] = {family: {} for family in FAMILIES}
         self.entries: dict[int, StoredEntry] = {}
-        self.seq = seq
+        self.seq = 0
+        self.head = b""
         self._order: dict[str | int, list[Any]] = {each: [] for each in (*FAMILIES, _ENTRIES)}
         """Sorted lists: the keys of each family, the numbers of the entries, and the places below each parent."""
 
-    def copy(self) -> "Table":
+    def copy(self) -> Self:
         other = copy(self)
         other.records = {family: dict(records) for family, records in self.records.items()}
         other.entries = dict(self.entries)
@@ -64,7 +65,11 @@ class Table:
         while numbers and numbers[0] < commit.expire:
             self.entries.pop(numbers[0], None)
             del numbers[0]
-        self.seq = commit.seq
+        self.seq, self.head = commit.seq, commit.head
+
+    def get(self, family: Family, keys: Sequence[int]) -> list[Record | None]:
+        """Return records, with None for a missing one."""
+        return [self.records[family].get(key) for key in keys]
 
     def put(self, family: Family, record: Record) -> None:
         """Add or replace a record."""
@@ -111,12 +116,9 @@ class Table:
 
 
 def _insert(items: list[Any], item: Any) -> None:
-    """Insert an item into a sorted list unless it is there. Appending, the common case, needs no search."""
-    if not items or items[-1] < item:
-        items.append(item)
-        return
+    """Insert an item into a sorted list unless it is there."""
     position = bisect_left(items, item)
-    if items[position] != item:
+    if position == len(items) or items[position] != item:
         items.insert(position, item)
 
 
@@ -154,7 +156,7 @@ class MemoryStorage:
                 return None
             table = self._table(context)
             notes = None if seen == (context, table.seq) else tuple(table.scan(NOTE, 0, MAX_KEY, reverse=False))
-            return Loaded(context, table.seq, table.entries[table.seq].head, notes)
+            return Loaded(context, table.seq, table.head, notes)
 
     def entries(
         self, context: Id, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
@@ -163,8 +165,7 @@ class MemoryStorage:
 
     def get(self, context: Id, family: Family, keys: Sequence[int]) -> list[Record | None]:
         with self._lock:
-            records = self._table(context).records[family]
-            return [records.get(key) for key in keys]
+            return self._table(context).get(family, keys)
 
     def scan(
         self, context: Id, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
@@ -216,7 +217,7 @@ class MemoryStorage:
             self._finish()
 
     @contextmanager
-    def snapshot(self, context: Id) -> Iterator["MemoryStorage"]:
+    def snapshot(self, context: Id) -> Iterator[Storage]:
         with self._lock:
             name = next((name for name, found in self._names.items() if found == context), None)
             frozen = storage_of(context, name, self._table(context).copy())
@@ -272,7 +273,7 @@ def copy_to_memory(storage: Storage, context: Id) -> MemoryStorage:
             table.put(family, record)
     for entry in storage.entries(context):
         table.set_entry(entry)
-        table.seq = entry.seq
+        table.seq, table.head = entry.seq, entry.head
     return storage_of(context, None, table)
 
 

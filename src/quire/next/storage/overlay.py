@@ -6,20 +6,14 @@ process dies.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from heapq import merge
 from itertools import chain
 from operator import attrgetter
-from threading import RLock
 from typing import Final
-
-from msgspec.structs import replace
 
 from quire.errors import InvalidOperation
 from quire.next.storage.contract import (
-    FAMILIES,
     MAX_KEY,
-    NOTE,
     Commit,
     Family,
     Fork,
@@ -40,71 +34,65 @@ _by_key, _by_place = attrgetter("key"), attrgetter("rank", "key")
 
 
 class _Deleted(bytes):
-    """The value of a record of the overlay that hides one below."""
+    """The value of a record that hides one below."""
 
 
-class OverlayStorage:
+class _Layer(Table):
+    """The records and the entries of one context, on top of those in another storage up to an entry."""
+
+    def __init__(self, below: Storage, context: Id, stop: int, head: bytes = b"") -> None:
+        super().__init__()
+        self.below, self._context = below, context
+        self.seq = self.start = stop
+        self.head = head
+
+    def delete(self, family: Family, key: int) -> None:
+        self.put(family, Record(key, _Deleted()))
+
+    def get(self, family: Family, keys: Sequence[int]) -> list[Record | None]:
+        own = super().get(family, keys)
+        lower = self.below.get(self._context, family, keys) if None in own else own
+        return [_shown(above or below) for above, below in zip(own, lower, strict=True)]
+
+    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
+        lower = self.below.scan(self._context, family, start, stop, reverse=reverse)
+        own = super().scan(family, start, stop, reverse=reverse)
+        return _unique(merge(own, self._visible(family, lower), key=_by_key, reverse=reverse))
+
+    def children(self, parent: int, after: Place | None, *, reverse: bool) -> Iterator[Record]:
+        lower = self.below.children(self._context, parent, after=after, reverse=reverse)
+        own = super().children(parent, after, reverse=reverse)
+        return _unique(merge(own, self._visible("page", lower), key=_by_place, reverse=reverse))
+
+    def scan_entries(self, start: int, stop: int, *, reverse: bool) -> Iterator[StoredEntry]:
+        own = super().scan_entries(start, stop, reverse=reverse)
+        lower = self.below.entries(self._context, start, min(stop, self.start), reverse=reverse)
+        return chain(own, lower) if reverse else chain(lower, own)
+
+    def _visible(self, family: Family, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records below that are not replaced or deleted here."""
+        return (each for each in records if each.key not in self.records[family])
+
+
+class OverlayStorage(MemoryStorage):
     """One context of another storage, with commits on top that are held in memory. Other contexts are those below."""
 
     def __init__(self, below: Storage, context: str) -> None:
+        super().__init__()
         self.below = below
         self.context = context
         """The name of the context."""
         self.start = below.load(context)
         """The context below when this overlay was made, or None."""
         self.id = self.start.id if self.start else NEW
-        self._seq = self.start.seq if self.start else 0
-        self._own: Storage = storage_of(self.id, None, Table(self._seq))
-        self._lower: Storage = below if self.start else MemoryStorage()
-        self._replaced: dict[int, bytes] = {}
-        self._expire = 0
-        self._lock = RLock()
+        if self.start:
+            self._top = _Layer(below, self.id, self.start.seq, self.start.head)
+            self._add()
+        else:
+            self._top = _Layer(MemoryStorage(), self.id, 0)
 
     def load(self, name: str, seen: tuple[Id, int] | None = None) -> Loaded | None:
-        if name != self.context:
-            return self.below.load(name, seen)
-        with self._lock:
-            newest = next(self._own.entries(self.id, reverse=True), None) or self.start
-            if newest is None:
-                return None
-            notes = None if seen == (self.id, newest.seq) else tuple(self.scan(self.id, NOTE))
-            return Loaded(self.id, newest.seq, newest.head, notes)
-
-    def entries(
-        self, context: Id, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[StoredEntry]:
-        if context != self.id:
-            return self.below.entries(context, start, stop, reverse=reverse)
-        start = max(start, self._expire)
-        own = self._own.entries(context, start, stop, reverse=reverse)
-        lower = (
-            StoredEntry(each.seq, each.head, self._replaced.get(each.seq, each.entry))
-            for each in self._lower.entries(context, start, min(stop, self._seq), reverse=reverse)
-        )
-        return chain(own, lower) if reverse else chain(lower, own)
-
-    def get(self, context: Id, family: Family, keys: Sequence[int]) -> list[Record | None]:
-        if context != self.id:
-            return self.below.get(context, family, keys)
-        own = self._own.get(context, family, keys)
-        lower = self._lower.get(context, family, keys) if None in own else own
-        return [_shown(above or below) for above, below in zip(own, lower, strict=True)]
-
-    def scan(
-        self, context: Id, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[Record]:
-        if context != self.id:
-            return self.below.scan(context, family, start, stop, reverse=reverse)
-        own, lower = (each.scan(context, family, start, stop, reverse=reverse) for each in (self._own, self._lower))
-        return _unique(merge(own, self._visible(family, lower), key=_by_key, reverse=reverse))
-
-    def children(
-        self, context: Id, parent: int, *, after: Place | None = None, reverse: bool = False
-    ) -> Iterator[Record]:
-        if context != self.id:
-            return self.below.children(context, parent, after=after, reverse=reverse)
-        own, lower = (each.children(context, parent, after=after, reverse=reverse) for each in (self._own, self._lower))
-        return _unique(merge(own, self._visible("page", lower), key=_by_place, reverse=reverse))
+        return super().load(name, seen) if name == self.context else self.below.load(name, seen)
 
     def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
         if copy_of is not None and copy_of.context == self.id:
@@ -113,10 +101,10 @@ class OverlayStorage:
             return self.below.create(name, commit, copy_of)
         check_commit(commit)
         with self._lock:
-            if self.load(name):
+            if self._names:
                 raise name_taken(name)
-            self._own = storage_of(self.id, None, table := Table())
-            table.apply(commit)
+            self._top.apply(commit)
+            self._add()
             return self.id
 
     def name(self, context: Id, name: str) -> None:
@@ -126,13 +114,9 @@ class OverlayStorage:
         if context != self.id:
             self.below.commit(context, commit)
             return
-        with self._lock:
-            if self.load(self.context) is None:
-                raise conflict(None, commit.first)
-            gone = ((family, Record(key, _Deleted())) for family, key in commit.delete)
-            self._own.commit(context, replace(commit, put=[*commit.put, *gone], delete=(), expire=0))
-            self._replaced = {**self._replaced, **dict(commit.replace)}
-            self._expire = max(self._expire, commit.expire)
+        if commit.replace or commit.expire:
+            raise InvalidOperation("Older entries cannot be changed together with others. Commit these first.")
+        super().commit(context, commit)
 
     def is_outdated(self) -> bool:
         """Return whether another writer changed the context below since this overlay was made."""
@@ -145,15 +129,16 @@ class OverlayStorage:
     def as_commit(self) -> Commit | None:
         """Return all changes as one commit for the storage below, or None if nothing changed."""
         with self._lock:
-            made = list(self._own.entries(self.id))
-            records = [(family, each) for family in FAMILIES for each in self._own.scan(self.id, family)]
+            self._finish()
+            top = self._top
+            made = [entry for _, entry in sorted(top.entries.items())]
+            records = [(family, each) for family, kept in top.records.items() for each in kept.values()]
         if not made:
             return None
         put = [(family, each) for family, each in records if _shown(each)]
         delete = [(family, each.key) for family, each in records if not _shown(each)]
-        older = [(seq, entry) for seq, entry in self._replaced.items() if seq <= self._seq]
         *earlier, last = made
-        return Commit(last.seq, last.head, last.entry, put, delete, older, self._expire, earlier)
+        return Commit(last.seq, last.head, last.entry, put, delete, earlier=earlier)
 
     def write_below(self, commit: Commit) -> Id:
         """Make a commit of `as_commit` in the storage below. Return the id that the context has there."""
@@ -165,17 +150,18 @@ class OverlayStorage:
     @contextmanager
     def snapshot(self, context: Id) -> Iterator[Storage]:
         """Return a block in which the context does not change. Raises `Conflict` if it has changed below."""
-        with (self._lower if context == self.id else self.below).snapshot(context) as lower:
+        with (self._top if context == self.id else self).below.snapshot(context) as lower:
             if context != self.id:
                 yield lower
                 return
             newest = next(lower.entries(context, reverse=True), None)
-            if (newest.seq if newest else 0) != self._seq:
-                raise conflict(newest.seq if newest else None, self._seq + 1)
-            with self._lock, self._own.snapshot(context) as own:
-                frozen = copy(self)
-                frozen._own, frozen._lower = own, lower
-            yield frozen
+            if (newest.seq if newest else 0) != self._top.start:
+                raise conflict(newest.seq if newest else None, self._top.start + 1)
+            with self._lock:
+                self._finish()
+                frozen = self._top.copy()
+                frozen.below = lower
+            yield storage_of(context, self.context, frozen)
 
     def contexts(self, after: str = "") -> Iterator[str]:
         return self.below.contexts(after)
@@ -188,12 +174,12 @@ class OverlayStorage:
     def scrub(self, context: Id | None = None) -> Sequence[str]:
         return self.below.scrub(context)
 
-    def close(self) -> None:
-        """Do nothing: the storage below stays open."""
+    def _add(self) -> None:
+        self._tables[self.id] = self._top
+        self._names[self.context] = self.id
 
-    def _visible(self, family: Family, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records below that the overlay does not replace or delete."""
-        return (each for each in records if self._own.get(self.id, family, [each.key]) == [None])
+    def _table(self, context: Id) -> Table:
+        return super()._table(context) if context == self.id else _Layer(self.below, context, MAX_KEY)
 
 
 def _shown(record: Record | None) -> Record | None:

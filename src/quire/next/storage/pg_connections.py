@@ -25,7 +25,7 @@ from quire.errors import (
     StorageFailure,
     short_repr,
 )
-from quire.storage.postgres.address import ESCAPES, Address, name_database
+from quire.storage.address import Address, name_database, refused
 
 Db = Connection[tuple[Any, ...]]
 T = TypeVar("T")
@@ -108,13 +108,6 @@ class Connections(ABC):
             yield
 
     @contextmanager
-    def frozen(self) -> Iterator["Connections"]:
-        """Lend one connection, again and again, that shows the database as it is now."""
-        with self.errors(), self.lend(self.patience) as db, self.transaction(db, "REPEATABLE READ, READ ONLY"):
-            db.execute("SELECT 1")  # the first statement fixes the moment
-            yield _Frozen(self, db)
-
-    @contextmanager
     def errors(self) -> Iterator[None]:
         """Turn the driver's errors into those of quire."""
         try:
@@ -159,8 +152,7 @@ class OwnConnections(Connections):
         try:
             self._settings: dict[str, Any] = {**_DEFAULTS, **psycopg.conninfo.conninfo_to_dict(address.url)}
         except psycopg.Error:  # the driver quotes the URL, which may hold a password
-            form = "postgresql://USER@HOST:PORT/DATABASE and options of libpq, tenant and schema"
-            raise InvalidValue(f"The PostgreSQL URL cannot be parsed; use {form}. {ESCAPES}") from None
+            raise refused(address.url, psycopg.pq.Conninfo.get_defaults()) from None
         self._size = size
         self._free, self._idle = Semaphore(size), list[Db]()
 
@@ -218,20 +210,6 @@ class OwnConnections(Connections):
             raise
         self.was_connected = True
         return db
-
-
-class _Frozen(Connections):
-    """One connection, in a transaction."""
-
-    def __init__(self, whole: Connections, db: Db) -> None:
-        super().__init__(whole.name, whole.patience)
-        self.address = whole.address
-        self._db, self._lock = db, Lock()
-
-    @contextmanager
-    def lend(self, seconds: float) -> Iterator[Db]:
-        with self._lock:
-            yield self._db
 
 
 @runtime_checkable

@@ -4,18 +4,21 @@ Reads are repeated after a lost connection. A commit whose answer is lost is sen
 whether it was made before.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.errors import UniqueViolation
 
 from quire.errors import Hint, OutcomeUnknown, QuireError, StorageFailure
-from quire.next.storage.contract import CODES, Commit, Family, Id, Record, Storage
+from quire.next.storage.contract import CODES, Commit, Id, Storage
 from quire.next.storage.memory import copy_to_memory
 from quire.next.storage.pg_connections import Connections, Db, is_lost
-from quire.next.storage.sql import ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
+from quire.next.storage.sql import VERSION, Database, Row, Run, SqlStorage, Statements, check_version
 
 T = TypeVar("T")
 
@@ -30,28 +33,39 @@ _SCHEMA: Final = (
     "CREATE INDEX record_parent ON {q}record (context, parent, rank, key) WHERE parent IS NOT NULL",
     f"CREATE TABLE {{q}}meta AS SELECT {VERSION} AS version",
 )
-_ENTRY: Final = """INSERT INTO {q}entry (context, seq, head, entry) SELECT ?::bigint, ?::bigint, ?::bytea, ?::bytea
-    WHERE EXISTS (SELECT 1 FROM {q}entry WHERE context = ? AND seq = ?) RETURNING seq"""
-_PREVIOUS: Final = "SELECT 1 FROM {q}entry WHERE context = ? AND seq = ?"
-_PUT: Final = """INSERT INTO {{q}}record (context, family, key, parent, rank, value)
-    SELECT ?::bigint, new.* FROM {source} AS new (family, key, parent, rank, value){after}
-    ON CONFLICT (context, family, key) DO UPDATE SET
-        parent = excluded.parent, rank = excluded.rank, value = excluded.value"""
-_ARRAYS: Final = "unnest(?::smallint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[])"
-_ROW: Final = "(?::smallint, ?::bigint, ?::bigint, ?::bigint, ?::bytea)"
-_DELETE: Final = """DELETE FROM {{q}}record AS old USING unnest(?::smallint[], ?::bigint[]) AS gone (family, key)
-    WHERE old.context = ? AND old.family = gone.family AND old.key = gone.key{after}"""
-_REPLACE: Final = """UPDATE {{q}}entry AS old SET entry = new.entry
-    FROM unnest(?::bigint[], ?::bytea[]) AS new (seq, entry) WHERE old.context = ? AND old.seq = new.seq{after}"""
-_EXPIRE: Final = "DELETE FROM {{q}}entry WHERE context = ? AND seq < ?{after}"
-_AFTER_ENTRY: Final = " WHERE EXISTS (SELECT 1 FROM made)", " AND EXISTS (SELECT 1 FROM made)"
+_CHANGES: Final = (
+    (
+        "bigint bytea bytea",
+        """made AS (INSERT INTO {{q}}entry (seq, head, entry, context) SELECT new.*, at.* FROM {rows} AS new
+            (seq, head, entry), (SELECT ?::bigint) AS at{check} RETURNING entry.seq)""",
+    ),
+    (
+        "smallint bigint bigint bigint bytea",
+        """put AS (INSERT INTO {{q}}record (family, key, parent, rank, value, context) SELECT new.*, at.* FROM {rows}
+            AS new (family, key, parent, rank, value), (SELECT ?::bigint) AS at WHERE EXISTS (SELECT 1 FROM made)
+            ON CONFLICT (context, family, key) DO UPDATE SET
+                parent = excluded.parent, rank = excluded.rank, value = excluded.value)""",
+    ),
+    (
+        "smallint bigint",
+        """deleted AS (DELETE FROM {{q}}record AS old USING {rows} AS gone (family, key) WHERE old.context = ?
+            AND old.family = gone.family AND old.key = gone.key AND EXISTS (SELECT 1 FROM made))""",
+    ),
+    (
+        "bigint bytea",
+        """replaced AS (UPDATE {{q}}entry AS old SET entry = new.entry FROM {rows} AS new (seq, entry)
+            WHERE old.context = ? AND old.seq = new.seq AND EXISTS (SELECT 1 FROM made))""",
+    ),
+)
+"""The types of the rows and the part of the statement for what a commit creates, puts, deletes and replaces."""
+_EXPIRED: Final = """expired AS (DELETE FROM {{q}}entry WHERE seq < ? AND context = ?
+    AND EXISTS (SELECT 1 FROM made))"""
+_CHECK: Final = " WHERE EXISTS (SELECT 1 FROM {{q}}entry WHERE context = ? AND seq = ?)"
 _STORED: Final = "SELECT 1 FROM {q}entry WHERE context = ? AND seq = ? AND head = ? AND entry = ?"
 _STATE: Final = """SELECT (SELECT version FROM {q}meta), current_setting('server_encoding'), current_setting('fsync')"""
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('quire ' || ?, 0))"
 _MAX_INLINE: Final = 8
 """Up to this number, rows are values of their own, which PostgreSQL plans and runs faster than arrays."""
-_MAX_ROWS, _MAX_BYTES = 5_000, 16 << 20
-"""Larger commits become several statements of one transaction."""
 _UNDEFINED: Final = frozenset({"42P01", "42703", "3F000"})
 """The codes of PostgreSQL for a missing table, column or schema."""
 _ADVICE: Final = (
@@ -70,16 +84,25 @@ class PostgresDatabase(Database):
         self._sql = Statements(f'"{self._schema}".', "%s")
         self._connections = connections
         self._full = full
+        self._pinned: Db | None = None
+        """The connection of a snapshot, in its transaction."""
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._connections.retry(lambda db: db.execute(self._sql[sql], values).fetchall())
+        if self._pinned is None:
+            return self._connections.retry(lambda db: db.execute(self._sql[sql], values).fetchall())
+        with self._connections.errors():
+            return self._pinned.execute(self._sql[sql], values).fetchall()
 
-    def transact(self, work: Callable[[Run], T]) -> T:
+    def transact(self, work: Callable[[Run], T], isolation: str = "REPEATABLE READ") -> T:
         def attempt(db: Db) -> T:
+            def run(sql: str, values: Sequence[Any] = ()) -> list[Row]:
+                cursor = db.execute(self._sql[sql], values)
+                return cursor.fetchall() if cursor.description else []
+
             is_at_end = False
             try:
-                with self._connections.transaction(db, "REPEATABLE READ", full=self._full):
-                    result = work(self._runner(db))
+                with self._connections.transaction(db, isolation, full=self._full):
+                    result = work(run)
                     is_at_end = True
             except psycopg.Error as error:
                 if is_at_end and is_lost(error):
@@ -90,12 +113,7 @@ class PostgresDatabase(Database):
         return self._connections.retry(attempt)
 
     def write(self, run: Run, context: Id, commit: Commit) -> None:
-        for each in commit.entries:
-            run(ENTRY, (context, each.seq, each.head, each.entry))
-        for rows in _parts(commit.put):
-            run(*_put(context, rows, inline=False))
-        for sql, values in _other_changes(context, commit, ""):
-            run(sql, values)
+        run(*_statement(context, commit))
 
     def commit(self, context: Id, commit: Commit) -> bool:
         is_unsure = False
@@ -106,7 +124,8 @@ class PostgresDatabase(Database):
             try:
                 if is_unsure and db.execute(self._sql[_STORED], stored).fetchall():
                     return True
-                return self._commit(db, context, commit)
+                sql, values = _statement(context, commit, is_checked=True, full=self._full)
+                return bool(db.execute(self._sql[sql], values).fetchall())
             except UniqueViolation:
                 return False
             except psycopg.Error as error:
@@ -123,13 +142,15 @@ class PostgresDatabase(Database):
     @contextmanager
     def snapshot(self, storage: SqlStorage, context: Id) -> Iterator[Storage]:
         self.read("SELECT 1")  # replaces a connection that was lost
-        with self._connections.frozen() as connections:
-            frozen: Storage = SqlStorage(PostgresDatabase(connections, full=False))
-            if not self._connections.is_single:
-                yield frozen
+        own, frozen = self._connections, copy(self)
+        with own.errors(), own.lend(own.patience) as db, own.transaction(db, "REPEATABLE READ, READ ONLY"):
+            db.execute("SELECT 1")  # the first statement fixes the moment
+            frozen._pinned = db
+            if not own.is_single:
+                yield SqlStorage(frozen)
                 return
-            frozen = copy_to_memory(frozen, context)
-        yield frozen  # the owner of a single connection needs it, and so do other calls in the block
+            result = copy_to_memory(SqlStorage(frozen), context)
+        yield result  # the owner of a single connection needs it, and so do other calls in the block
 
     def scrub(self, context: Id | None) -> Sequence[str]:
         return (_ADVICE,)
@@ -173,7 +194,7 @@ class PostgresDatabase(Database):
                     run(sql)
 
         try:
-            self._connections.retry(lambda db: self._in_transaction(db, work))
+            self.transact(work, "READ COMMITTED")
         except QuireError as error:
             if getattr(error.__cause__, "sqlstate", None) != "42501":
                 raise
@@ -182,74 +203,42 @@ class PostgresDatabase(Database):
                 " once as their owner, then GRANT as in docs/postgres.md."
             ) from error
 
-    def _in_transaction(self, db: Db, work: Callable[[Run], T]) -> T:
-        with self._connections.transaction(db, "READ COMMITTED", full=self._full):
-            return work(self._runner(db))
-
-    def _runner(self, db: Db) -> Run:
-        def run(sql: str, values: Sequence[Any] = ()) -> list[Row]:
-            cursor = db.execute(self._sql[sql], values)
-            return cursor.fetchall() if cursor.description else []
-
-        return run
-
-    def _commit(self, db: Db, context: Id, commit: Commit) -> bool:
-        """Make a commit with one statement, or a large one in a transaction."""
-        size = sum(len(record.value) for _, record in commit.put)
-        if commit.earlier or len(commit.put) > _MAX_ROWS or size > _MAX_BYTES:
-
-            def work(run: Run) -> bool:
-                is_next = bool(run(_PREVIOUS, (context, commit.first - 1)))
-                if is_next:
-                    self.write(run, context, commit)
-                return is_next
-
-            return self._in_transaction(db, work)
-        entry = (context, commit.seq, commit.head, commit.entry, context, commit.seq - 1)
-        parts, values = [f"made AS ({_ENTRY})"], [*entry]
-        changes = [_put(context, commit.put, inline=True)] if commit.put else []
-        for number, (sql, some) in enumerate((*changes, *_other_changes(context, commit, _AFTER_ENTRY[1]))):
-            parts.append(f"change{number} AS ({sql})")
-            values += some
-        synchronous = ", set_config('synchronous_commit', 'on', true)" if self._full else ""
-        sql = f"WITH {', '.join(parts)} SELECT seq{synchronous} FROM made"
-        return bool(db.execute(self._sql[sql], values).fetchall())
-
     def _unknown_outcome(self) -> OutcomeUnknown:
         text = f"The connection to {self.name} was lost, and nothing tells whether the change was made."
         return OutcomeUnknown(text, Hint("refresh", purpose="to find out"))
 
 
-def _put(context: Id, rows: Sequence[tuple[Family, Record]], *, inline: bool) -> tuple[str, list[Any]]:
-    """Return a statement that writes records; as a part of a commit, only after its entry."""
-    found = [(CODES[family], each.key, each.parent, each.rank, each.value) for family, each in rows]
-    after = _AFTER_ENTRY[0] if inline else ""
-    if inline and len(found) <= _MAX_INLINE:
-        source = f"(VALUES {', '.join([_ROW] * len(found))})"
-        return _PUT.format(source=source, after=after), [context, *(value for row in found for value in row)]
-    columns: list[Any] = [list(column) for column in zip(*found, strict=True)]
-    return _PUT.format(source=_ARRAYS, after=after or " WHERE true"), [context, *columns]
-
-
-def _other_changes(context: Id, commit: Commit, after: str) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the statements of a commit that remove records and change older entries."""
-    if commit.delete:
-        codes, keys = [CODES[family] for family, _ in commit.delete], [key for _, key in commit.delete]
-        yield _DELETE.format(after=after), [codes, keys, context]
-    if commit.replace:
-        numbers, entries = map(list, zip(*commit.replace, strict=True))
-        yield _REPLACE.format(after=after), [numbers, entries, context]
+def _statement(context: Id, commit: Commit, *, is_checked: bool = False, full: bool = False) -> tuple[str, list[Any]]:
+    """Return a commit as one statement; with `is_checked`, for a context that is at the entry before."""
+    rows: tuple[list[Row], ...] = (
+        [(each.seq, each.head, each.entry) for each in commit.entries if each.seq >= min(commit.expire, commit.seq)],
+        [(CODES[family], each.key, each.parent, each.rank, each.value) for family, each in commit.put],
+        [(CODES[family], key) for family, key in commit.delete],
+        list(commit.replace),
+    )
+    values: list[Any] = []
+    for number, some in enumerate(rows):
+        if some:
+            values += itertools.chain(*some) if len(some) <= _MAX_INLINE else map(list, zip(*some, strict=True))
+            values += (context, context, commit.first - 1) if is_checked and not number else (context,)
     if commit.expire:
-        yield _EXPIRE.format(after=after), [context, commit.expire]
+        values += (commit.expire, context)
+    sizes = tuple(min(len(some), _MAX_INLINE + 1) for some in rows)
+    return _text(sizes, bool(commit.expire), is_checked, full), values
 
 
-def _parts(rows: Sequence[tuple[Family, Record]]) -> Iterator[Sequence[tuple[Family, Record]]]:
-    """Yield records in parts that fit one statement each."""
-    start, size = 0, 0
-    for position, (_, record) in enumerate(rows):
-        size += len(record.value)
-        if position - start >= _MAX_ROWS or size > _MAX_BYTES:
-            yield rows[start : position + 1]
-            start, size = position + 1, 0
-    if start < len(rows):
-        yield rows[start:]
+@cache
+def _text(sizes: tuple[int, ...], expires: bool, is_checked: bool, full: bool) -> str:
+    """Return the text of a statement that makes so many changes of each kind."""
+    parts = []
+    for (types, text), size in zip(_CHANGES, sizes, strict=True):
+        if size > _MAX_INLINE:
+            source = f"unnest({', '.join(f'?::{each}[]' for each in types.split())})"
+        else:
+            row = f"({', '.join(f'?::{each}' for each in types.split())})"
+            source = f"(VALUES {', '.join([row] * size)})"
+        if size:
+            parts.append(text.format(rows=source, check=_CHECK.format() if is_checked else ""))
+    parts += [_EXPIRED.format()] if expires else []
+    synchronous = ", set_config('synchronous_commit', 'on', true)" if full else ""
+    return f"WITH {', '.join(parts)} SELECT seq{synchronous} FROM made"

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from quire.errors import InvalidValue, NotInstalled, short_repr
 from quire.next.storage.sql import SqlStorage
+from quire.storage.address import parse
 from quire.storage.base import Durability, check_durability
-from quire.storage.postgres.address import parse
 
 if TYPE_CHECKING:
     import psycopg

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from quire.errors import Corrupt, NewerFormat, OlderFormat, short_repr
 from quire.next.storage.contract import (
@@ -30,10 +30,12 @@ from quire.next.storage.contract import (
     conflict,
     name_taken,
 )
-from quire.storage.base import check_context_name
+from quire.storage.base import Symptom, check_context_name
 
 Row = tuple[Any, ...]
 T = TypeVar("T")
+Run: TypeAlias = Callable[..., list[Row]]
+"""Runs a statement, with its values, in a transaction, and returns its rows."""
 
 # In these texts, `?` is the place of a value and `{q}` what stands before the name of a table.
 _LOAD: Final = f"""WITH found AS (SELECT context.id, entry.seq, entry.head FROM {{q}}context AS context
@@ -67,12 +69,6 @@ VERSION: Final = 10
 _CHUNK: Final = 256
 _CHUNK_OF_TEXTS: Final = 32
 """Texts can be megabytes."""
-
-
-class Run(Protocol):
-    """Runs a statement in a transaction and returns its rows."""
-
-    def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Row]: ...
 
 
 class Statements(dict[str, str]):
@@ -112,6 +108,10 @@ class Database(ABC):
     @abstractmethod
     def snapshot(self, storage: "SqlStorage", context: Id) -> AbstractContextManager[Storage]:
         """Return a block in which a storage shows the context as it is now."""
+
+    def examine(self) -> list[Symptom]:
+        """Return the damage below the level of contexts, as far as this database can tell."""
+        return []
 
     @abstractmethod
     def scrub(self, context: Id | None) -> Sequence[str]:
@@ -235,6 +235,10 @@ class SqlStorage:
         if context is None:
             self._database.transact(lambda run: _clear(run, run(_SWEEP, (self._database.tenant,))))
         return self._database.scrub(context)
+
+    def examine(self) -> list[Symptom]:
+        """Return the damage of the store below the level of contexts."""
+        return self._database.examine()
 
     def close(self) -> None:
         self._database.close()

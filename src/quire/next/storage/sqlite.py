@@ -1,10 +1,10 @@
 """SQLite: a file of its own, the default storage, or beside the tables of a caller's open connection."""
 
+import logging
 import os
 import sqlite3
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from time import monotonic, sleep
@@ -26,9 +26,10 @@ from quire.errors import (
     short_repr,
 )
 from quire.next.storage.contract import CODES, Commit, Id, Storage
-from quire.next.storage.memory import MemoryStorage, copy_to_memory
+from quire.next.storage.memory import copy_to_memory
 from quire.next.storage.sql import ENTRY, VERSION, Database, Row, Run, SqlStorage, Statements, check_version
-from quire.storage.base import Durability, check_durability
+from quire.next.storage.wal import has_lost_commits
+from quire.storage.base import Durability, Symptom, check_durability
 from quire.storage.paths import check_path, make_private
 
 T = TypeVar("T")
@@ -50,40 +51,49 @@ _REPLACE: Final = "UPDATE {q}entry SET entry = ? WHERE context = ? AND seq = ?"
 _EXPIRE: Final = "DELETE FROM {q}entry WHERE context = ? AND seq < ?"
 _PAGE_SIZE: Final = 4096  # a commit writes a third less than with 8,192, and the file is 7 % larger
 _WAL_PAGES: Final = 1_000
+_LOST: Final = (
+    "Commits are lost: power failed, or the disk is damaged, in the write-ahead log before them. The next commit"
+    " overwrites what is left of them."
+)
+_FROM_BACKUP: Final = "Restore a backup."
 
 
 class SQLiteDatabase(Database):
     """Statements on one connection, by one thread at a time."""
 
+    _db: Connection
+    _execute: Callable[..., Any]
+
     def __init__(self, prefix: str, lock: RLock) -> None:
         self.lock = lock
         self._sql = Statements(prefix)
 
-    @abstractmethod
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of a statement. Raises the errors of apsw, or those of quire."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Begin a transaction that writes."""
-
-    @abstractmethod
-    def is_in_transaction(self) -> bool:
-        """Return whether a transaction is open."""
+        """Return the rows of a statement. Raises the errors of the driver."""
+        rows: list[Row] = self._execute(self._sql[sql], values).fetchall()
+        return rows
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         with self.lock, self.errors():
-            return self.run(self._sql[sql], values)
+            return self.run(sql, values)
 
-    def transact(self, work: Callable[[Run], T]) -> T:
+    def transact(self, work: Callable[[Run], T], begin: str = "BEGIN IMMEDIATE") -> T:
         with self.lock, self.errors():
+            if self._is_in_transaction():
+                raise InvalidOperation(
+                    f"The connection to {self.name!r} is inside a transaction of its owner: commit it or roll it back"
+                    " before quire writes. A connection of sqlite3 starts one at the first change, unless it has"
+                    " isolation_level=None. With autocommit=False it always has one: connect with autocommit=True."
+                )
             try:
-                self.begin()  # in the `try`: Ctrl-C may come when it has begun
-                result = work(self._run)
+                self.run(begin)  # in the `try`: Ctrl-C may come when it has begun
+                result = work(self.run)
                 self.run("COMMIT")
                 return result
             except BaseException:
-                self.roll_back()
+                with suppress(apsw.Error, sqlite3.Error):  # the first error counts
+                    if self._is_in_transaction():
+                        self.run("ROLLBACK")
                 raise
 
     def write(self, run: Run, context: Id, commit: Commit) -> None:
@@ -99,55 +109,48 @@ class SQLiteDatabase(Database):
             run(_EXPIRE, (context, commit.expire))
 
     def commit(self, context: Id, commit: Commit) -> bool:
-        return self.transact(lambda run: self._commit(run, context, commit))
-
-    def _commit(self, run: Run, context: Id, commit: Commit) -> bool:
         previous = commit.first - 1
-        if run(_PREVIOUS, (context, previous)) != [(previous,)]:
-            return False
-        self.write(run, context, commit)
-        return True
 
-    def prepare(self, schema: Sequence[str]) -> None:
+        def work(run: Run) -> bool:
+            is_next = run(_PREVIOUS, (context, previous)) == [(previous,)]
+            if is_next:
+                self.write(run, context, commit)
+            return is_next
+
+        return self.transact(work)
+
+    def examine(self) -> list[Symptom]:
+        lines = [line for (text,) in self.read("PRAGMA integrity_check(20)") for line in str(text).splitlines()]
+        return [
+            Symptom("file_damaged", "error", "file", f"{line}.", _FROM_BACKUP)
+            for line in lines
+            if line not in ("", "ok") and not line.startswith("*** in database")
+        ]
+
+    def _create(self, *marks: str) -> None:
         """Create the tables in one transaction, unless another process was first."""
 
         def work(run: Run) -> None:
             if not run("SELECT 1 FROM sqlite_schema WHERE name = '{q}context'"):
-                for sql in schema:
+                for sql in (*_SCHEMA, *marks):
                     run(sql)
 
         self.transact(work)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Hold one state of the database for a block."""
-        with self.lock, self.errors():
-            try:
-                self.run("BEGIN")
-                yield
-            finally:
-                self.roll_back()
+    def _is_in_transaction(self) -> bool:
+        return self._db.in_transaction
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn the errors of SQLite into those of quire."""
+        """Turn the errors of both drivers into those of quire."""
         try:
             yield
-        except (apsw.Error, UnicodeDecodeError) as error:
+        except (apsw.Error, sqlite3.Error, UnicodeDecodeError) as error:
             raise self._translate(error) from error
 
-    def roll_back(self) -> None:
-        """End the open transaction, if any, without hiding the error that is being handled."""
-        try:
-            if self.is_in_transaction():
-                self.run("ROLLBACK")
-        except (apsw.Error, QuireError):
-            pass
-
-    def _run(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self.run(self._sql[sql], values)
-
-    def _translate(self, error: apsw.Error | UnicodeDecodeError) -> QuireError:
+    def _translate(self, error: Exception) -> QuireError:
+        if isinstance(error, sqlite3.Error) and (code := getattr(error, "sqlite_errorcode", None)):
+            error = type(apsw.exception_for(code))(str(error))
         match error:
             case UnicodeDecodeError():
                 return Corrupt(f"{self.name!r} is damaged: a text in it cannot be read ({short_repr(error.object)}).")
@@ -161,6 +164,11 @@ class SQLiteDatabase(Database):
                 return StorageClosed(f"The storage {self.name!r} is closed. Open it again.")
             case apsw.ReadOnlyError():
                 return ReadOnly(f"{self.name!r} is read-only: {error}.")
+            case sqlite3.Error() if "closed" in str(error):
+                return StorageClosed(f"The connection to {self.name!r} is closed: open the storage with a new one.")
+            case sqlite3.Error() if "thread" in str(error):
+                needed = "connect with check_same_thread=False, and use it from one thread at a time."
+                return InvalidOperation(f"The connection to {self.name!r} belongs to another thread: {needed}")
             case _:
                 return StorageFailure(f"{self.name!r}: {error}.")
 
@@ -168,48 +176,42 @@ class SQLiteDatabase(Database):
 class FileDatabase(SQLiteDatabase):
     """One SQLite file that holds nothing else, in WAL mode."""
 
+    _db: apsw.Connection
+
     def __init__(self, path: Path, durability: Durability, busy_seconds: float, *, read_only: bool) -> None:
         super().__init__("", RLock())
         self.path, self.name = path, str(path)
-        self._busy_seconds = busy_seconds
-        self.read_only = read_only
-        with self.lock, self.errors():
+        self._busy_seconds, self._lost = busy_seconds, False
+        with self.errors():
             try:
-                self._open(durability)
+                self._open(durability, read_only=read_only)
             except (apsw.CantOpenError, apsw.ReadOnlyError) as error:
                 is_unwritable = path.is_file() and not os.access(path.absolute().parent, os.W_OK)
                 if read_only or not is_unwritable:
                     raise _cannot_open(path, error) from error
-                self.read_only = True
-                self._open(durability)
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._execute(sql, values).fetchall()
-
-    def begin(self) -> None:
-        self._execute("BEGIN IMMEDIATE")
-
-    def is_in_transaction(self) -> bool:
-        return self._db.in_transaction
+                self._open(durability, read_only=True)
 
     @contextmanager
     def snapshot(self, storage: SqlStorage, context: Id) -> Iterator[Storage]:
         frozen = FileDatabase(self.path, "normal", self._busy_seconds, read_only=True)
         try:
-            with frozen.reading():
-                frozen.run("SELECT 1 FROM context LIMIT 1")  # the first read fixes the moment
-                yield SqlStorage(frozen)
+            for sql in ("BEGIN", "SELECT 1 FROM context LIMIT 1"):  # the first read fixes the moment
+                frozen.read(sql)
+            yield SqlStorage(frozen)
         finally:
             frozen.close()
 
+    def examine(self) -> list[Symptom]:
+        lost = [Symptom("commits_lost", "error", "file", _LOST, _FROM_BACKUP)] if self._lost else []
+        return lost + super().examine()
+
     def scrub(self, context: Id | None) -> Sequence[str]:
         """Rewrite the whole file: free space holds old bytes."""
-        with self.lock:
+        with self.lock, self.errors():
             try:
-                self.read("VACUUM")
-                with self.errors():
-                    self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-            except Busy as error:
+                self.run("VACUUM")
+                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            except (apsw.BusyError, apsw.LockedError) as error:
                 raise Busy(f"{self.name!r} is in use by other processes, perhaps readers. Retry later.") from error
         return ()
 
@@ -217,15 +219,15 @@ class FileDatabase(SQLiteDatabase):
         with self.lock, self.errors():
             self._db.close()
 
-    def _open(self, durability: Durability) -> None:
-        if not self.read_only:
+    def _open(self, durability: Durability, *, read_only: bool) -> None:
+        if not read_only:
             make_private(self.path)
-        self._db = _connect_to_read(self.path) if self.read_only else apsw.Connection(self.name)
+        self._db = _connect_to_read(self.path) if read_only else apsw.Connection(self.name)
         self._execute = self._db.cursor().execute
         try:
             self._db.set_busy_timeout(int(self._busy_seconds * 1_000))
-            is_new = self._is_new()
-            if not self.read_only:
+            is_new = self._is_new(read_only=read_only)
+            if not read_only:
                 self._set_up(durability, is_new=is_new)
         except BaseException:
             self._db.close()
@@ -245,16 +247,25 @@ class FileDatabase(SQLiteDatabase):
                 sleep(0.005)
         self._db.wal_autocheckpoint(_WAL_PAGES)
         self.run(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+        self._lost = all(self._sees_lost_commits() for _ in range(3))
+        if self._lost:
+            logging.getLogger("quire").warning("%s: %s", self.name, _LOST)
         if is_new:
-            marks = (f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
-            self.prepare((*_SCHEMA, *marks))
+            self._create(f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}")
 
-    def _is_new(self) -> bool:
+    def _sees_lost_commits(self) -> bool:
+        """Return whether commits are lost. If so, wait for other writers: a commit just being made looks the same."""
+        is_seen = has_lost_commits(self._db)
+        if is_seen:
+            self.transact(lambda _: None)
+        return is_seen
+
+    def _is_new(self, *, read_only: bool) -> bool:
         """Return whether the file is empty. Raises if it is of another program or of another version of quire."""
         with self._db:  # one state: another process may be creating the tables
             version, program = self._db.pragma("user_version"), self._db.pragma("application_id")
             is_new = not (version or program or self._db.execute("SELECT 1 FROM sqlite_schema").get)
-        if is_new and self.read_only:
+        if is_new and read_only:
             raise StorageFailure(f"{self.name!r} is empty. Open it for writing to create its tables.")
         if not is_new and program != APPLICATION_ID:
             raise InvalidValue(
@@ -275,96 +286,46 @@ class LentDatabase(SQLiteDatabase):
 
     def __init__(self, connection: Connection, *, create: bool) -> None:
         super().__init__("quire_", _locks.setdefault(id(connection), RLock()))
-        self._connection = connection
+        self._db = connection
         self._is_closed = False
-        self._is_own = False
-        """Whether the open transaction is of quire, not of the owner."""
         self.name = short_repr(connection)  # for errors of the first statement, which reads the path
         files = [row[2] for row in self.read("PRAGMA database_list") if row[1] in ("main", b"main")]
         path = files[0] if files else ""
         self.name = (path.decode() if isinstance(path, bytes) else path) or ":memory:"
         with self.lock:
-            self._prepare(create)
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        if self._is_closed:
-            raise StorageClosed(f"The storage {self.name!r} is closed. Open it again.")
-        if isinstance(self._connection, apsw.Connection):
-            cursor = self._connection.cursor()
-            cursor.row_trace = lambda _, row: row
-            return cursor.execute(sql, tuple(values)).fetchall()
-        try:
-            rows = self._connection.cursor()
-            rows.row_factory = None
-            return rows.execute(sql, tuple(values)).fetchall()
-        except sqlite3.Error as error:
-            raise self._of_apsw(error) from error
-
-    def is_in_transaction(self) -> bool:
-        try:
-            return self._connection.in_transaction
-        except sqlite3.Error as error:  # the connection is closed
-            raise self._of_apsw(error) from error
-
-    def begin(self) -> None:
-        self._is_own = False
-        if self.is_in_transaction():
-            raise InvalidOperation(
-                f"The connection to {self.name!r} is inside a transaction of its owner: commit it or roll it back"
-                " before quire writes. A connection of sqlite3 starts one at the first change, unless it has"
-                " isolation_level=None. With autocommit=False it always has one: connect with autocommit=True."
-            )
-        self._is_own = True
-        self.run("BEGIN IMMEDIATE")
-
-    def roll_back(self) -> None:
-        if self._is_own:
-            super().roll_back()
+            if not self.read("SELECT 1 FROM sqlite_schema WHERE name = 'quire_schema'"):
+                if not create:
+                    hint = Hint("Library", arguments="create=True", purpose="to create it")
+                    raise StorageFailure(f"There is no store in {self.name!r}.", hint)
+                version = f"INSERT INTO {{q}}schema VALUES ({VERSION})"
+                self._create("CREATE TABLE {q}schema (version INTEGER NOT NULL)", version)
+            check_version(self.name, self.read("SELECT version FROM quire_schema")[0][0])
 
     @contextmanager
-    def snapshot(self, storage: SqlStorage, context: Id) -> Iterator[MemoryStorage]:
+    def snapshot(self, storage: SqlStorage, context: Id) -> Iterator[Storage]:
         """Copy the context: the connection has only one state."""
-        yield self.transact(lambda _: copy_to_memory(storage, context))
+        yield self.transact(lambda _: copy_to_memory(storage, context), "BEGIN")
 
     def scrub(self, context: Id | None) -> Sequence[str]:
         if self.name == ":memory:":
             return ()
-        advice = (
-            f"Free pages of {self.name!r} keep deleted bytes until its owner runs VACUUM, and after it, in WAL mode,"
-        )
-        return (f"{advice} PRAGMA wal_checkpoint(TRUNCATE).",)
+        advice = f"Free pages of {self.name!r} keep deleted bytes until its owner runs VACUUM, and after it, in WAL"
+        return (f"{advice} mode, PRAGMA wal_checkpoint(TRUNCATE).",)
 
     def close(self) -> None:
         """Stop to use the connection. The caller closes it."""
         self._is_closed = True
 
-    def _prepare(self, create: bool) -> None:
-        made = self.read("SELECT 1 FROM sqlite_schema WHERE name = 'quire_schema'")
-        if not made and not create:
-            hint = Hint("Library", arguments="create=True", purpose="to create it")
-            raise StorageFailure(f"There is no store in {self.name!r}.", hint)
-        if not made:
-            marks = (
-                "CREATE TABLE {q}schema (version INTEGER NOT NULL)",
-                f"INSERT INTO {{q}}schema VALUES ({VERSION})",
-            )
-            self.prepare((*_SCHEMA, *marks))
-        check_version(self.name, self.read("SELECT version FROM quire_schema")[0][0])
-
-    def _of_apsw(self, error: sqlite3.Error) -> Exception:
-        """Return the error of apsw or quire for an error of the other driver."""
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is not None:
-            found = apsw.exception_for(code)
-            return type(found)(str(error))
-        if "closed" in str(error):
-            return StorageClosed(f"The connection to {self.name!r} is closed: open the storage with a new one.")
-        if "thread" in str(error):
-            return InvalidOperation(
-                f"The connection to {self.name!r} belongs to another thread: connect with check_same_thread=False, and"
-                " use it from one thread at a time."
-            )
-        return StorageFailure(f"{self.name!r}: {error}.")
+    def _execute(self, sql: str, values: Sequence[Any]) -> Any:
+        """Execute a statement so that the settings of the caller do not matter."""
+        if self._is_closed:
+            raise StorageClosed(f"The storage {self.name!r} is closed. Open it again.")
+        cursor = self._db.cursor()
+        if isinstance(cursor, sqlite3.Cursor):
+            cursor.row_factory = None
+        else:
+            cursor.row_trace = lambda _, row: row
+        return cursor.execute(sql, tuple(values))
 
 
 _locks: "WeakValueDictionary[int, RLock]" = WeakValueDictionary()
@@ -399,18 +360,16 @@ class SQLiteConnectionStorage(SqlStorage):
     connection stay as they are. Other processes can write to the same file in the same way.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        durability: Durability = "normal",
-        create: bool = True,
-    ) -> None:
+    def __init__(self, connection: Connection, *, durability: Durability = "normal", create: bool = True) -> None:
         if not isinstance(connection, get_args(Connection)):
             needed = "a sqlite3.Connection or an apsw.Connection is needed."
             raise InvalidValue(f"is {short_repr(connection)}; {needed}", argument="connection")
         self.durability = check_durability(durability)
-        super().__init__(LentDatabase(connection, create=create))
+        database = LentDatabase(connection, create=create)
+        if durability == "full" and database.read("PRAGMA synchronous")[0][0] < 2:
+            found = "is 'full', but the connection has a synchronous below FULL. Run PRAGMA synchronous=FULL on it."
+            raise InvalidValue(found, argument="durability")
+        super().__init__(database)
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:
@@ -433,11 +392,9 @@ def _connect_to_read(path: Path) -> apsw.Connection:
 
 def _cannot_open(path: Path, error: apsw.Error) -> StorageFailure:
     """Return the error for a file that SQLite cannot open, with the reason that the system gives."""
-    if path.is_dir():
-        return StorageFailure(f"Cannot open {str(path)!r}: it is a folder; file:DIR opens one")
+    reason = "it is a folder; file:DIR opens one" if path.is_dir() else str(error)
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        reason = str(error)
     except FileNotFoundError:
         reason = f"{error}; does its folder exist?"
     except OSError as found:

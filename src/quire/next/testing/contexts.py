@@ -97,21 +97,6 @@ class ContextRules(StorageCase):
                     call(name)
         assert everything(storage) == {"a": before}
 
-    def test_contexts_do_not_see_each_other(self) -> None:
-        storage = self.open()
-        names = [f"context {number:02}" for number in range(40)]
-        for turn in (1, 2):
-            for name in names:
-                write(storage, name, *((family, Record(turn, f"{name} {turn}".encode())) for family in FAMILIES))
-        for name in names:
-            found = storage.load(name)
-            assert found is not None
-            assert found.seq == 2
-            for family in FAMILIES:
-                assert [each.value for each in storage.scan(found.id, family)] == [
-                    b"%s %d" % (name.encode(), n) for n in (1, 2)
-                ]
-
     def test_hundreds_of_contexts_are_listed(self) -> None:
         storage = self.open()
         names = [f"{number:04}" for number in range(300)]

@@ -13,7 +13,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from difflib import get_close_matches
 from threading import Lock, Semaphore
 from time import monotonic, sleep
 from typing import Any, Final, TypeVar, cast
@@ -36,9 +35,8 @@ from quire.errors import (
     ReadOnly,
     StorageClosed,
     StorageFailure,
-    short_repr,
 )
-from quire.storage.postgres.address import ESCAPES, Address, find_unknown_option
+from quire.storage.address import Address, refused
 from quire.storage.postgres.statements import PreparedStatements, Sql
 
 T = TypeVar("T")
@@ -318,23 +316,9 @@ def _parse_settings(url: str) -> dict[str, Any]:
     try:
         return psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:
-        raise _refuse_url(url) from None  # the driver quotes the URL, which may hold a password
-
-
-def _refuse_url(url: str) -> InvalidValue:
-    """Return the error for a URL that libpq rejects. It names an unknown option."""
-    options = psycopg.pq.Conninfo.get_defaults()
-    known = sorted(option.keyword.decode() for option in options if option.dispchar != b"D")
-    name = find_unknown_option(url, frozenset(option.keyword.decode() for option in options))
-    if name is None:
-        form = "postgresql://USER@HOST:PORT/DATABASE and options of libpq"
-        return InvalidValue(f"The PostgreSQL URL cannot be parsed; use {form}. {ESCAPES}")
-    near = get_close_matches(name, ["tenant", "schema", *known], n=1)
-    suggestion = f" Did you mean {near[0]!r}?" if near else ""
-    return InvalidValue(
-        f"The PostgreSQL URL has an unknown option {short_repr(name)}.{suggestion} Options: tenant, schema,"
-        f" and those of libpq: {', '.join(known)}."
-    )
+        raise refused(
+            url, psycopg.pq.Conninfo.get_defaults()
+        ) from None  # the driver quotes the URL, which may hold a password
 
 
 _LIMITS: Final = """SELECT set_config('lock_timeout', %s, true),

@@ -19,7 +19,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from quire.errors import Busy, InvalidOperation, InvalidValue, StorageClosed, short_repr
-from quire.storage.postgres.address import Address, name_database
+from quire.storage.address import Address, name_database
 from quire.storage.postgres.connection import Db, Pool, WatchedConnection
 from quire.storage.postgres.statements import Sql
 

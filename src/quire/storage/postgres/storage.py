@@ -13,6 +13,7 @@ from os import urandom
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.errors import Conflict, Hint, InvalidValue, NotInstalled, OutcomeUnknown, short_repr
+from quire.storage.address import Address, parse
 from quire.storage.base import (
     FAMILIES,
     IMMUTABLE,
@@ -34,7 +35,6 @@ from quire.storage.base import (
     sum_orders,
 )
 from quire.storage.memory import SMALL, MemoryStorage, PrefetchReader
-from quire.storage.postgres.address import Address, parse
 from quire.storage.postgres.commit import CommitBuilder, merge_writes
 from quire.storage.postgres.forks import ForkSharing
 from quire.storage.postgres.schema import CODES, prepare_schema

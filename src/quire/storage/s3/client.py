@@ -15,10 +15,9 @@ from functools import partial
 from os import urandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from quire.errors import Busy, Corrupt, InvalidValue, NotInstalled, QuireError, StorageFailure, short_repr
-from quire.storage.paths import is_secret
+from quire.storage.address import BUCKET_OPTIONS, check_place, parse_bucket, place_name
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -316,52 +315,19 @@ def _require_refusal(objects: Objects, header: str, write: Callable[[], object])
     )
 
 
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_PREFIX: Final = re.compile(r"[A-Za-z0-9!_.*'()=-]+(/[A-Za-z0-9!_.*'()=-]+)*")
-_MAX_PREFIX: Final = 160
-_FORM: Final = "s3://bucket/prefix?endpoint=https://host&region=name"
-_OPTIONS: Final = ("endpoint", "region", "virtual_hosted", "upkeep", "grace_seconds", "timeout_seconds", "cache_bytes")
-_SERVER: Final = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(?=/|$)")
-_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_OPTIONS: Final = (*BUCKET_OPTIONS, "upkeep", "grace_seconds", "cache_bytes")
 
 
 def parse_url(url: str) -> dict[str, Any]:
     """Return the arguments of `S3Storage` in a URL. Raises `InvalidValue`, which never quotes a credential."""
-    try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError:
-        raise InvalidValue(f"The S3 URL cannot be parsed; use {_FORM}.") from None
-    if "@" in url.partition("?")[0] or ":" in parts.netloc or any(map(is_secret, options)):
-        raise InvalidValue(
-            f"The S3 URL must not contain credentials; use {_FORM}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or"
-            " pass access_key_id and secret_access_key to S3Storage."
-        )
-    unknown = sorted(options.keys() - set(_OPTIONS))
-    if unknown or parts.scheme != "s3" or parts.fragment:
-        problem = f"The S3 URL has an unknown option {_quote(unknown[0])}. " if unknown else ""
-        raise InvalidValue(f"{problem}Use {_FORM}; options: {', '.join(_OPTIONS)}.")
-    found: dict[str, Any] = {"bucket": parts.netloc, "prefix": unquote(parts.path).strip("/"), **options}
-    if "virtual_hosted" in found:
-        found["virtual_hosted"] = found["virtual_hosted"].lower() in ("", "1", "true", "yes")
-    for name, kind in (("grace_seconds", float), ("timeout_seconds", float), ("cache_bytes", int)):
+    found = parse_bucket(url, _OPTIONS)
+    for name, kind in (("grace_seconds", float), ("cache_bytes", int)):
         if name in found:
             try:
                 found[name] = kind(found[name])
             except ValueError:
                 raise InvalidValue(f"is {short_repr(found[name])}; a number is needed.", argument=name) from None
     return found
-
-
-def display_url(url: str) -> str:
-    """Return a URL as it may be shown. Raises `InvalidValue`."""
-    parsed = parse_url(url)
-    return f"s3://{parsed['bucket']}/{parsed['prefix']}".rstrip("/") if "@" in url else f"s3{url[2:]}"
-
-
-def find_endpoint() -> str:
-    """Return the endpoint of the server in the environment; empty for AWS."""
-    return next((value for name in _ENDPOINTS if (value := os.environ.get(name))), "")
 
 
 def connect(
@@ -371,13 +337,13 @@ def connect(
 
     Raises `InvalidValue`, or `QuireError` without obstore.
     """
-    _check(bucket, prefix, endpoint, timeout_seconds)
+    check_place(bucket, prefix, endpoint, timeout_seconds)
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
     except ImportError:
         raise NotInstalled("S3 needs obstore", "s3", name="obstore") from None
-    name = _display_name(f"s3://{bucket}/{prefix}".rstrip("/"), endpoint, region)
+    name = place_name(bucket, prefix, endpoint, region)
     if _process:
         _check_process(name)
     options |= {"endpoint": endpoint or None, "region": region}
@@ -396,33 +362,3 @@ def connect(
     except (BaseError, ValueError, TypeError):
         raise InvalidValue(f"{name}: endpoint, region and credentials do not fit together.") from None
     return Objects(store, prefix, name)
-
-
-def _display_name(url: str, endpoint: str, region: str | None) -> str:
-    """Return the store and its server for errors, without credentials."""
-    if not endpoint:
-        region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-        return f"{url} at AWS{f', region {region}' if region else ''}"
-    server = _SERVER.match(endpoint)
-    return f"{url} at {server[0]}" if server else url
-
-
-def _quote(part: object) -> str:
-    """Return a part of an address for an error, unless it looks like credentials."""
-    return "(not quoted: it may hold credentials)" if set("@:") & set(str(part)) else short_repr(part)
-
-
-def _check(bucket: object, prefix: str, endpoint: str, timeout_seconds: float) -> None:
-    if not isinstance(bucket, str) or not _BUCKET.fullmatch(bucket):
-        raise InvalidValue(f"is {_quote(bucket)}; a bucket name is needed: {_FORM}.", argument="bucket")
-    is_plain = isinstance(prefix, str) and (not prefix or _PREFIX.fullmatch(prefix))
-    if not is_plain or len(prefix) > _MAX_PREFIX or any(part in (".", "..") for part in prefix.split("/")):
-        raise InvalidValue(
-            f"is {_quote(prefix)}; use up to {_MAX_PREFIX} of A-Z a-z 0-9 ! _ . * ' ( ) = - with / between parts.",
-            argument="prefix",
-        )
-    if endpoint and (not endpoint.startswith(("http://", "https://")) or "@" in endpoint):
-        raise InvalidValue("must be http://host or https://host, without credentials.", argument="endpoint")
-    if not 0 < timeout_seconds < 3_600:
-        seconds = short_repr(timeout_seconds)
-        raise InvalidValue(f"is {seconds}; a number above 0 and below 3,600 is needed.", argument="timeout_seconds")

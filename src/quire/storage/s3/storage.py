@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 from msgspec.structs import replace
 
 from quire.errors import Busy, Conflict, Corrupt, Hint, InvalidValue, StorageClosed, StorageFailure, short_repr
+from quire.storage.address import find_endpoint
 from quire.storage.base import (
     JOURNAL,
     MAX_KEY,
@@ -37,7 +38,6 @@ from quire.storage.s3.client import (
     check_conditional_writes,
     connect,
     damaged,
-    find_endpoint,
     parse_url,
 )
 from quire.storage.s3.commit import (
