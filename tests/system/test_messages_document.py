@@ -149,6 +149,7 @@ MALFORMED: list[tuple[Any, str]] = [
     ([{"role": "user", "content": "x", "tool_call_id": "a"}], "messages[0].tool_call_id"),
     ([{"role": "assistant", "tool_calls": [{"id": 5, "name": "b"}]}], "messages[0]"),
     ([{"role": "user", "content": "x"}, RESULT_OF_A], "messages[1]"),
+    ([RESULT_OF_A], "messages[0]"),
     ([CALL_OF_A, {"role": "tool", "tool_call_id": "b", "content": "1"}], "messages[1]"),
 ]
 

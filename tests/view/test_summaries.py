@@ -50,16 +50,16 @@ def test_a_fold_loses_no_fact_and_each_leads_back_to_its_page() -> None:
     assert len(told) == before
 
 
-def test_a_line_names_the_file_that_a_long_answer_was_about() -> None:
+@pytest.mark.parametrize("said", ["It is in {}conf/values.toml and/or here.", "They are HAT{}136 and HAT{}13 and so on."])
+def test_a_line_names_the_file_or_the_codes_that_a_long_answer_was_about(said: str) -> None:
     ctx = quire.open("memory:", budget=1_500)
     for name in "abcdefghijkl":
         ctx.user("Please tell me what you saw. " + "I would like to know. " * 6)
-        ctx.assistant(
-            "It took a while. " * 9 + f"It is in {name}conf/values.toml and/or nowhere. " + "That is all. " * 12
-        )
+        ctx.assistant("It took a while. " * 9 + said.replace("{}", name) + " That is all." * 12)
         ctx.render()
-    told = " ".join(page.description for page in ctx.pages.list_pages("usr"))
-    assert [name for name in "abcdef" if f"{name}conf/values.toml" not in told] == []
+    told = " ".join(page.description for page in ctx.pages.list_pages("usr")).replace(",", " ").split()
+    facts = [fact for fact in ("{}conf/values.toml", "HAT{}136", "HAT{}13") if fact in said]
+    assert [fact for fact in facts for name in "abcdef" if fact.replace("{}", name) not in told] == []
 
 
 # Protected pages
