@@ -31,20 +31,6 @@ def block(ctx: Context, *steps: Callable[[], Any], raising: bool = False) -> Non
             raise Boom
 
 
-def test_what_is_said_in_the_block_leaves_with_it() -> None:
-    ctx = talk_of("a")
-    with ctx.temporary():
-        assert ctx.user("temporary") == 1
-        assert texts(ctx) == ["a", "temporary"]
-        assert ctx.conversation.mark_map().current_batch == 1
-    assert texts(ctx) == ["a"]
-    assert texts(ctx, all_of_them=True) == ["a", "temporary"]
-    assert ctx.conversation.mark_of(1) is Mark.ENDED
-    assert ctx.conversation.mark_map().current_batch == 0
-    assert ctx.user("b") == 2
-    assert ctx.check() == []
-
-
 @each_store
 def test_a_block_that_raises_ends_like_any_other(kind: str, tmp_path: Path) -> None:
     url = f"{kind}:{tmp_path / 'store'}"
@@ -57,6 +43,8 @@ def test_a_block_that_raises_ends_like_any_other(kind: str, tmp_path: Path) -> N
     with new_talk(url) as ctx:
         assert texts(ctx) == ["a"]
         assert texts(ctx, all_of_them=True) == ["a", "temporary"]
+        assert (ctx.conversation.mark_of(1), ctx.conversation.mark_map().current_batch) == (Mark.ENDED, 0)
+        assert ctx.user("b") == 2
         assert ctx.check() == []
 
 
