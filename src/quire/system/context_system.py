@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Clock, Engine, system_clock
-from quire.core.records import PageRecord, segment_number
+from quire.core.records import segment_number
 from quire.core.state import State
-from quire.errors import Hint, InvalidOperation, InvalidValue, StorageFailure, names_options, short_repr
+from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
 from quire.model.text import indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter, check_counter
 from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
-from quire.storage.paths import check_path
 from quire.system import lifecycle, segments, tree
 from quire.system.check import check_whole
 from quire.system.checkpoints import checkpoints
-from quire.system.handle import ContextHandle
+from quire.system.handle import ContextHandle, file_errors
 from quire.system.journal import Entry
 from quire.system.rules import check_bool, check_whole_number
-from quire.system.tree import find_folder, list_children, to_page, to_segment, to_text
+from quire.system.tree import find_folder, list_children, to_page, to_segment
 from quire.system.undo import messages_at, rollback
 
 if TYPE_CHECKING:
@@ -160,32 +159,22 @@ class ContextSystem(ContextHandle):
 
     def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
         """Return the names of pages by index; an index without a page is left out. Raises `InvalidValue`."""
-        if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-            raise InvalidValue(f"is {short_repr(indices)}; several page indices are needed.", argument="indices")
-
-        def read(state: State) -> dict[PageIndex, str]:
-            keys = ((index, state.key_of(index)) for index in indices)
-            pages = ((index, state.page(key)) for index, key in keys if key is not None)
-            return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: tree.page_names(state, indices))
 
     def detail(self, index: PageIndex, *, quoted: bool = False) -> str:
         """Return the body of a leaf. Raises `InvalidOperation` for a folder.
 
         With `quoted`, every line is indented except lines that name a speaker, so that no text can imitate a speaker.
         """
-
         check_bool(quoted, "quoted")
 
         def read(state: State) -> str:
-            record = state.require_page(index)
-            if record.header.folder:
-                raise InvalidOperation(
-                    f"{index!r} is a folder and has no text.", Hint("children", index, purpose="to list its pages")
-                )
-            text = to_text(state, record.header, quoted=quoted)
-            return indent_lines(text) if quoted and not record.header.numbers else text
+            header = state.require_page(index).header
+            if header.folder:
+                hint = Hint("children", index, purpose="to list its pages")
+                raise InvalidOperation(f"{index!r} is a folder and has no text.", hint)
+            text = tree.to_text(state, header, quoted=quoted)
+            return indent_lines(text) if quoted and not header.numbers else text
 
         return self._engine.read(read)
 
@@ -202,12 +191,7 @@ class ContextSystem(ContextHandle):
 
     def has_child(self, index: PageIndex, child: PageIndex) -> bool:
         """Return True if the folder lists that page."""
-
-        def read(state: State) -> bool:
-            record, other = find_folder(state, index), state.require_page(child)
-            return other.parent == record.key and not other.is_cold
-
-        return self._engine.read(read)
+        return self._engine.read(lambda state: tree.has_child(state, index, child))
 
     def child_count(self, index: PageIndex) -> int:
         """Return the number of a folder's children without reading them."""
@@ -219,11 +203,9 @@ class ContextSystem(ContextHandle):
 
     def ancestors(self, index: PageIndex) -> list[Page]:
         """Return the folders above a page, nearest first."""
-
-        def read(state: State) -> list[Page]:
-            return [to_page(state, page) for page in state.ancestors(state.require_page(index))]
-
-        return self._engine.read(read)
+        return self._engine.read(
+            lambda state: [to_page(state, page) for page in state.ancestors(state.require_page(index))]
+        )
 
     def list_pages(self, segment_id: str | None = None) -> Iterator[Page]:
         """Iterate over all pages of a segment or of the context, archived ones included."""
@@ -365,13 +347,7 @@ class ContextSystem(ContextHandle):
 
     def evict_page(self, index: PageIndex) -> None:
         """Drop a page's cached copy; the stored page does not change."""
-
-        def evict(state: State) -> None:
-            key = state.key_of(index)
-            if key is not None:
-                state.evict(key)
-
-        self._engine.read(evict)
+        self._engine.read(lambda state: None if (key := state.key_of(index)) is None else state.evict(key))
 
     def evict_lru(self, max_pages: int) -> int:
         """Drop the least recently used cached pages above `max_pages`; return how many. Pinned pages are kept."""
@@ -429,24 +405,19 @@ class ContextSystem(ContextHandle):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write `marshal()` to a file."""
-        target = check_path(path)
         data = self.marshal()
-        try:
+        with file_errors(path, "write") as target:
             fresh = target.with_name(target.name + ".new")
-            with open(fresh, "wb") as file:
+            with fresh.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(target)  # a reader sees the old file or the new one
-        except (OSError, ValueError) as error:
-            raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
 
     def load(self, path: str | PathLike[str]) -> None:
         """Read a file and `unmarshal` it."""
-        try:
-            data = check_path(path).read_bytes()
-        except OSError as error:
-            raise StorageFailure(f"Cannot read {str(path)!r}: {error}.") from error
+        with file_errors(path, "read") as source:
+            data = source.read_bytes()
         self.unmarshal(data)
 
     # Erasure

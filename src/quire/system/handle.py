@@ -6,7 +6,9 @@ pages and history, `MessageHandle` those on messages, and `ViewHandle` those on 
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from quire.core.engine import Engine
@@ -98,13 +100,9 @@ class ContextHandle(Handle):
 
         The filters are those of `history`.
         """
-        target = check_path(path)
         entries = self.history(**filters)
-        try:
-            with open(target, "wb") as file:
-                return export(entries, file)
-        except OSError as error:
-            raise StorageFailure(f"Cannot write {str(path)!r}: {error}.") from error
+        with file_errors(path, "write") as target, target.open("wb") as file:
+            return export(entries, file)
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep later ones; return the seq of the new entry.
@@ -138,3 +136,13 @@ class ContextHandle(Handle):
     def check(self) -> list[Problem]:
         """Return every broken invariant of this context; an empty list if it is sound."""
         return self._engine.read(check)
+
+
+@contextmanager
+def file_errors(path: str | os.PathLike[str], doing: str) -> Iterator[Path]:
+    """Give a path to a block that reads or writes a file. Raises `StorageFailure` if the system cannot do it."""
+    target = check_path(path)
+    try:
+        yield target
+    except (OSError, ValueError) as error:
+        raise StorageFailure(f"Cannot {doing} {str(path)!r}: {error}.") from error

@@ -106,6 +106,21 @@ def to_text(reader: Reader, header: Header, *, quoted: bool = False) -> str:
     return write(reader.message(number).message for number in header.numbers)
 
 
+def page_names(state: State, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
+    """Return the names of pages by index, without indices that have no page. Raises `InvalidValue`."""
+    if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
+        raise InvalidValue(f"is {short_repr(indices)}; several page indices are needed.", argument="indices")
+    keys = ((index, state.key_of(index)) for index in indices)
+    pages = ((index, state.page(key)) for index, key in keys if key is not None)
+    return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
+
+
+def has_child(state: State, index: PageIndex, child: PageIndex) -> bool:
+    """Return whether the folder lists that page."""
+    record, other = find_folder(state, index), state.require_page(child)
+    return other.parent == record.key and not other.is_cold
+
+
 def to_segment(reader: Reader, number: int) -> Segment:
     """Return the segment as a value."""
     record = reader.segment(number)
