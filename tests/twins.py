@@ -30,7 +30,7 @@ def kind_of(sync: type, name: str, result: str) -> str:
     method = f"Sync{sync.__name__}.{name}"
     wrapped = next((twin.__name__ for twin in TWINS if result in {twin.__name__, str(twin)}), None)
     if wrapped is not None and sync is quire.Library:
-        return f"returns({method}, opens(lambda: {wrapped}))"
+        return f"returns({method}, partial(Opening, {wrapped}))"
     if wrapped is not None:
         return f"awaits_wrapped({method}, lambda: {wrapped})"
     if "AbstractContextManager" in result or "Iterator[None]" in result:

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Self, Unpack
 
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from quire.core.records import decode_head
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.model.clock import check_moment
-from quire.storage.base import Durability, check_context_name, list_contexts, no_such_context
+from quire.storage.base import Durability, list_contexts, no_such_context
 from quire.storage.urls import StoreLocation, close_storage, storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
@@ -256,15 +256,11 @@ class Library:
         for field, value in (("after", after), ("prefix", prefix)):
             if not isinstance(value, str):
                 raise InvalidValue(f"is {short_repr(value)}; text is needed.", argument=field)
-        return self._iterate_names(after, prefix)
-
-    def _iterate_names(self, after: str, prefix: str) -> Iterator[str]:
-        if after < prefix and _is_valid_name(prefix) and self.exists(prefix):
-            yield prefix
-        for name in list_contexts(self.storage, max(after, prefix)):
-            if not name.startswith(prefix):
-                return
-            yield name
+        first: list[str] = []
+        with suppress(InvalidOperation):  # a prefix need not be a valid name
+            first = [prefix] if after < prefix and self.exists(prefix) else []
+        names = list_contexts(self.storage, max(after, prefix))
+        return chain(first, takewhile(lambda name: name.startswith(prefix), names))
 
     def _changed_within(self, name: str, first: int | None, last: int | None) -> bool:
         head = self.storage.head(name)
@@ -283,10 +279,3 @@ class Library:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _is_valid_name(name: str) -> bool:
-    try:
-        return bool(check_context_name(name))
-    except InvalidOperation:
-        return False

@@ -13,7 +13,7 @@ cancelled call was either completed or not started.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Self, cast
 
 from quire.aio.calls import (
@@ -26,7 +26,6 @@ from quire.aio.calls import (
     awaits,
     awaits_wrapped,
     block,
-    opens,
     read_now,
     returns,
     turn,
@@ -333,7 +332,7 @@ class Library(Closable):
 
         super().__init__(CallQueue(), get)
 
-    create = returns(SyncLibrary.create, opens(lambda: Context))
+    create = returns(SyncLibrary.create, partial(Opening, Context))
     delete = awaits(SyncLibrary.delete)
     erase = awaits(SyncLibrary.erase)
     exists = awaits(SyncLibrary.exists)
@@ -343,7 +342,7 @@ class Library(Closable):
     import_ = awaits(SyncLibrary.import_)
     info = awaits(SyncLibrary.info)
     list = returns(SyncLibrary.list, Stream)
-    open = returns(SyncLibrary.open, opens(lambda: Context))
+    open = returns(SyncLibrary.open, partial(Opening, Context))
     scrub = awaits(SyncLibrary.scrub)
     usage = awaits(SyncLibrary.usage)
     summarise = awaits(SyncLibrary.summarise, in_queue=False)  # other calls do not wait for it
@@ -393,4 +392,4 @@ def open(
 
         return open_sync(where, context, durability=durability, create=create, **options)
 
-    return Opening(CallQueue(), open_context, Context)
+    return Opening(Context, CallQueue(), open_context)

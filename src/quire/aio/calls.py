@@ -108,10 +108,10 @@ class Stream(Generic[T]):
 class Opening(Generic[C]):
     """An object that is being opened: await it, or use it in an `async with` block, which closes it."""
 
-    def __init__(self, calls: CallQueue, open: Callable[[], Any], kind: type[C]) -> None:
+    def __init__(self, kind: type[C], calls: CallQueue, open: Callable[[], Any]) -> None:
+        self._kind = kind
         self._calls = calls
         self._open = open
-        self._kind = kind
 
     def __await__(self) -> Generator[Any, None, C]:
         return self._wait().__await__()
@@ -126,11 +126,6 @@ class Opening(Generic[C]):
     async def _wait(self) -> C:
         opened = await self._calls.finish(self._open, undo=lambda unused: unused.close())
         return self._kind(CallQueue(), lambda: opened)
-
-
-def opens(kind: Callable[[], type[C]]) -> Callable[[CallQueue, Callable[[], Any]], Opening[C]]:
-    """Return a function that makes an `Opening` of the class that `kind` returns."""
-    return lambda calls, call: Opening(calls, call, kind())
 
 
 @asynccontextmanager
