@@ -50,9 +50,7 @@ def test_a_fold_loses_no_fact_and_each_leads_back_to_its_page() -> None:
     assert len(told) == before
 
 
-@pytest.mark.parametrize(
-    "said", ["It is in {}conf/values.toml and/or here.", "It is HAT{}136 and HAT{}13 and so on."]
-)
+@pytest.mark.parametrize("said", ["It is in {}conf/values.toml and/or here.", "It is HAT{}136 and HAT{}13 and so on."])
 def test_a_line_names_the_file_or_the_codes_that_a_long_answer_was_about(said: str) -> None:
     ctx = quire.open("memory:", budget=1_500)
     for name in "abcdefghijkl":
