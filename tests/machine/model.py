@@ -61,8 +61,13 @@ class Model(MessageModel):
                 self.state.checkpoints.pop(key, None)
                 self.state.checkpoints |= {s: name for s, name in then.checkpoints.items() if s == key}
         segments = [str(key) for kind, key in keys if kind == "segment"]
-        held = set() if seq in self.loads else self._held()
-        self._return(segments, [str(key) for kind, key in keys if kind == "page"], then, held)
+        pages = [str(key) for kind, key in keys if kind == "page"]
+        if seq not in self.loads:
+            self._return(segments, pages, then, self._held())
+            return
+        self._return(segments, pages, then, set())
+        for index in [index for index in pages if index in then.pages]:
+            self.change(self.state.pages[index], pinned=then.pages[index].pinned)
 
     def _held(self) -> set[str]:
         """Return the pinned pages and the folders above them."""

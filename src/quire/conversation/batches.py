@@ -199,7 +199,7 @@ class Temporary:
                 if self._engine.current().version > self._version + 1:
                     self._transaction.check_unchanged()  # reads in the block also see commits of other writers
                     plan = self._engine.begin(self._actor)
-                    nothing_stays = Protection(pages=True, places=False, pins=False)
+                    nothing_stays = Protection(pages=True, pins=False)
                     end_batch(plan, Batch(self._messages, self._version), self._around, nothing_stays)
                     self._engine.commit(plan, "temporary", undoes=self._version + 1)
                     self._transaction.commit_all()

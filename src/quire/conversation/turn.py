@@ -206,7 +206,7 @@ def _take_back(plan: Plan, turns: list[tuple[int, int]], fences: bool, messages_
             raise InvalidOperation(f"Entry {seq} of another writer changed what the turn had changed.")
     if messages_only:
         earlier = Earlier({key: None for key, old in earlier.pages.items() if old is None})
-    take_back(plan, earlier, Protection(pages=messages_only, places=False, pins=False))
+    take_back(plan, earlier, Protection(pages=messages_only, pins=False))
     if fences:
         plan.put_note(LAST_TURN)
 

@@ -35,7 +35,7 @@ from quire.core.records import (
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, short_repr
-from quire.model.pages import Form, Lifecycle, Mark, Permission, Visibility
+from quire.model.pages import Form, Lifecycle, Mark, Permission
 from quire.system.checkpoints import resolve_seq
 from quire.system.compressed_summaries import SUMMARY_FIELDS, remake_summary
 from quire.system.journal import Entry, page_before, record_before, stored_entry
@@ -55,10 +55,8 @@ class Protection(Struct, frozen=True, kw_only=True):
 
     pages: bool = False
     """Pages stay as they are, folds too: only messages leave, and only marks are undone."""
-    places: bool = True
-    """Pinned pages stay where they are, with the folders above them. They get their earlier content."""
     pins: bool = True
-    """Pages stay pinned or not, as they are."""
+    """Pins do not change. Pinned pages and the folders above them stay where they are, with their earlier content."""
 
 
 class Earlier(Struct):
@@ -119,11 +117,9 @@ def take_back(plan: Plan, earlier: Earlier, protection: Protection) -> None:
         work.take_messages()
     else:
         work.take_records()
-    if protection.pins and not protection.places:
-        _unpin_hidden(plan)
     check_plan(plan)
     check_segments(plan)
-    if protection.places:
+    if protection.pins:
         check_conversation_kept(plan)
     check_conversation(plan)
 
@@ -135,7 +131,7 @@ class _TakeBack:
         self._plan = plan
         self._earlier = earlier
         self._protection = protection
-        self._held = _pinned_pages(plan) if protection.places else {}
+        self._held = _pinned_pages(plan) if protection.pins else {}
         self._leaving = earlier.pages.keys() - self._held.keys()
         self._homes = _homes(plan, earlier.pages)
         self._stale = dict(earlier.stale)  # summaries whose messages changed, with the folder of these
@@ -256,7 +252,7 @@ class _TakeBack:
 
     def _stays(self, page: PageRecord) -> bool:
         """Return whether a page is protected by its pin. A prompt that came with the entries is not."""
-        return self._protection.places and page.header.pinned and not self._plan.in_system(page)
+        return self._protection.pins and page.header.pinned and not self._plan.in_system(page)
 
     def _bring_back(self, old: PageRecord) -> None:
         """Restore a page that was removed, with the folders above it."""
@@ -304,15 +300,6 @@ def _homes(plan: Plan, pages: Mapping[int, PageRecord | Gone | None]) -> dict[in
     return homes
 
 
-def _unpin_hidden(plan: Plan) -> None:
-    """Unpin pages that a document pinned and that are hidden again."""
-    for page in list(plan.pages.values()):
-        if isinstance(page, PageRecord) and page.header.pinned:
-            is_active = plan.effective_lifecycle(page) is Lifecycle.ACTIVE
-            if not is_active or page.header.visibility is not Visibility.EXPANDED:
-                plan.change(page, pinned=False)
-
-
 def undo(plan: Plan, entry: "Entry | int") -> int:
     """Take back what an entry changed and keep later changes; return the seq of the undone entry.
 
@@ -342,7 +329,7 @@ def _undo(plan: Plan, seq: int, record: EntryRecord) -> None:
     original, is_redo = _original(plan.state, record)
     earlier = Earlier()
     earlier.add(changes)
-    take_back(plan, earlier, Protection(places=original.operation != "unmarshal"))  # that replaced pinned pages too
+    take_back(plan, earlier, Protection(pins=original.operation != "unmarshal"))  # that replaced the pins too
     if not changes:
         _close_opened(plan, seq)
     if not plan.pages and not plan.segments and not plan.notes:
@@ -393,8 +380,7 @@ def messages_at(plan: Plan, seq: int) -> int:
 def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
     """Raise `InvalidOperation` if a later entry is in effect that changed one of the records; name the newest one.
 
-    An entry that was undone is not in effect, nor is its undo. Pins and permissions are protected, so a change of them
-    is in nobody's way.
+    An entry that was undone is not in effect, nor is its undo. A change of a pin or permission is in nobody's way.
     """
     if all(_last_change(plan, touched) == seq for touched in changes):  # the usual case needs no search
         return
