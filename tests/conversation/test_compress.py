@@ -37,6 +37,13 @@ def test_every_run_of_neighbours_leaves_a_summary_in_its_place() -> None:
     assert ctx.check() == []
 
 
+def test_summaries_come_in_the_order_of_the_messages_whatever_their_folders() -> None:
+    ctx = talk_of("a", "b", "c")
+    ctx.pages.create_contents_page("chapter", "", "usr-0", ["usr-1"])
+    done = ctx.conversation.compress([0, 2])
+    assert [ctx.pages.detail(summary) for summary in done.summaries] == ["User: a", "User: c"]
+
+
 def test_half_a_pair_is_compressed_whole_and_says_so() -> None:
     ctx = whole()
     done = ctx.conversation.compress([3])

@@ -208,10 +208,11 @@ def _lone_result(messages: Sequence[Message]) -> Message | None:
 
 
 def _runs(plan: Plan, pages: Sequence[PageRecord]) -> list[list[PageRecord]]:
-    """Return the pages in runs: the pages of a run are neighbours in one folder."""
+    """Return the pages in runs of neighbours in one folder. The folder of the first page comes first."""
     runs: list[list[PageRecord]] = []
     following: PageRecord | None = None
-    for page in sorted(pages, key=lambda page: (page.parent or 0, slot_of(page))):
+    folders = {folder: n for n, folder in enumerate(dict.fromkeys(page.parent for page in pages))}
+    for page in sorted(pages, key=lambda page: (folders[page.parent], slot_of(page))):
         if following is not None and following.key == page.key:
             runs[-1].append(page)
         else:
