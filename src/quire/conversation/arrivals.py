@@ -311,9 +311,8 @@ def _is_first(plan: Plan) -> bool:
     conversation = plan.conversation()
     if conversation is None or plan.counters[conversation].next == 1:
         return True
-    if plan.note(GAPS) is not None:  # messages that were destroyed had arrived
-        return False
-    return all(segment_number(plan.message(number).page) != conversation for number in range(plan.next_message))
+    folders = (segment_number(plan.message(number).page) for number in range(plan.next_message))
+    return plan.note(GAPS) is None and conversation not in folders  # messages that were destroyed had arrived
 
 
 def place_before(plan: Plan, number: int) -> InsertPosition:
