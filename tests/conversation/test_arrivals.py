@@ -8,16 +8,7 @@ import pytest
 from quire import Context, DetailPage, InvalidOperation, InvalidValue, ToolCall
 from quire.model.pages import Form, Mark
 from tests.books import everything, refused
-from tests.conversation.talks import (
-    calls,
-    names,
-    new_talk,
-    numbered,
-    result,
-    said,
-    talk_of,
-    texts,
-)
+from tests.conversation.talks import calls, names, new_talk, numbered, result, said, talk_of, texts
 
 
 def leaf(ctx: Context, index: str) -> DetailPage:

@@ -8,13 +8,7 @@ from quire import Context, DetailPage, InvalidOperation
 from quire.conversation import Modification
 from quire.model.pages import Form, Mark
 from tests.books import refused
-from tests.conversation.talks import (
-    indices,
-    names,
-    talk_of,
-    texts,
-    whole,
-)
+from tests.conversation.talks import indices, names, talk_of, texts, whole
 
 
 def summary_of(ctx: Context, done: Modification, number: int = 0) -> DetailPage:

@@ -3,15 +3,7 @@
 import pytest
 
 from quire import InvalidOperation, Lifecycle
-from tests.conversation.talks import (
-    calls,
-    indices,
-    new_talk,
-    numbered,
-    said,
-    talk_of,
-    texts,
-)
+from tests.conversation.talks import calls, indices, new_talk, numbered, said, talk_of, texts
 
 # The sequence of messages
 
