@@ -48,29 +48,18 @@ def test_a_turn_that_raises_is_taken_back_and_others_stay(library: Library) -> N
         assert [message.text for message in other.messages()] == ["Before", "Of the turn", "Of the turn too"]
 
 
-def test_messages_that_another_writer_continued_leave_the_conversation(library: Library) -> None:
+def test_messages_that_another_writer_continued_leave_the_conversation_and_notes_stay(library: Library) -> None:
     with library.open("talk") as other:
         with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
+            note = ctx.pages.create_detail_page("Note", "", "Of the turn", "mem-0")
             ctx.assistant("", [ToolCall("c", "look", "{}")])
             other.refresh()
             other.tool_result("c", "found")
             raise ZeroDivisionError
         assert texts(library) == []
-
-
-def test_a_message_of_another_writer_that_a_failed_turn_changed_stays(library: Library) -> None:
-    with library.open("talk") as other:
-        with pytest.raises(ZeroDivisionError), library.turn("talk") as ctx:
-            ctx.user("Of the turn")
-            other.refresh()
-            index = other.conversation.page_of(other.user("Of another writer")) or ""
-            ctx.refresh()
-            ctx.pages.hide(index)
-            other.refresh()
-            other.pages.update_page(index, description="changed later")
-            ctx.refresh()
-            raise ZeroDivisionError
-        assert texts(library) == ["Of another writer"]
+        other.refresh()
+        assert other.pages.detail(note) == "Of the turn"
+        assert [entry.operation for entry in other.history(page=note)] == ["create_detail_page"]
 
 
 def test_a_pin_of_a_failed_turn_is_taken_back(library: Library) -> None:

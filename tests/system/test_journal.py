@@ -12,7 +12,7 @@ from quire import (
     Segment,
 )
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
-from tests.talks import new_talk
+from tests.talks import new_talk, texts
 
 # History
 
@@ -169,3 +169,26 @@ def test_no_undo_brings_an_older_pin_back_or_lifts_one() -> None:
     with refused(book, InvalidOperation):
         book.undo(book.seq)
     assert book.get_page(index).pinned is False
+
+
+def test_an_undo_leaves_pinned_pages_where_they_are_and_takes_back_the_rest() -> None:
+    book = new_book()
+    pinned, other = leaves(book, 2)
+    shelf = book.create_contents_page("shelf", "", "mem-0", [pinned, other])
+    gathered = book.seq
+    book.pin(pinned)
+    undone = book.undo(gathered)
+    assert (listed(book, shelf), listed(book, "mem-0")) == ([pinned], [shelf, other])
+    book.undo(undone)
+    assert listed(book, shelf) == [pinned, other]
+
+
+def test_the_undo_of_a_loaded_document_returns_the_former_context_with_its_pins() -> None:
+    talk = new_talk()
+    talk.system("mine")
+    talk.pages.unpin("sys-1")
+    document = talk.pages.marshal().replace(b"mine", b"theirs")
+    talk.pages.pin("sys-1")
+    talk.pages.unmarshal(document)
+    talk.undo(talk.seq)
+    assert (texts(talk), talk.pages.get_page("sys-1").pinned) == (["mine"], True)

@@ -186,14 +186,6 @@ def check_conversation_kept(plan: Plan) -> None:
         )
 
 
-def check_pins(plan: Plan) -> None:
-    """Raise `InvalidOperation` if a plan would remove or move a pinned page."""
-    for key, page in plan.pages.items():
-        old = plan.state.page(key)
-        if isinstance(old, PageRecord) and (isinstance(page, Gone) or page.parent != old.parent):
-            check_unpinned(plan.state, old, "change the place of")
-
-
 def _check_removal(plan: Plan, key: int, child: PageRecord | None) -> None:
     child = child or next((page for page in plan.state.members(key) if page.key not in plan.pages), None)
     if child is not None:
