@@ -114,10 +114,10 @@ def test_a_committed_batch_hands_its_work_to_the_one_around_it() -> None:
 def test_a_pinned_message_stays_when_its_batch_ends() -> None:
     ctx = talk_of("a")
     ctx.conversation.batch_start()
-    ctx.user("b")
-    ctx.pages.pin(ctx.conversation.page_of(ctx.user("c")) or "")
-    assert ctx.conversation.batch_end(0).covered == (1,)
-    assert texts(ctx) == ["a", "c"]
+    ctx.pages.pin(ctx.conversation.page_of(ctx.user("b")) or "")
+    ctx.user("c")
+    assert ctx.conversation.batch_end(0).covered == (2,)
+    assert texts(ctx) == ["a", "b"]
 
 
 # Differences in the contract

@@ -338,10 +338,7 @@ class MessageModel(PageModel):
             self.change(page, closed=old.closed)
 
     def _settle_summaries(self, then: State, *, pinned_too: bool) -> None:
-        """Bring back the summaries of then. Write one again that other messages are behind. New ones leave.
-
-        A pinned one stays as it is.
-        """
+        """Bring back the summaries of then. Write one again that other messages are behind. New ones leave."""
         old = {index: page for index, page in then.pages.items() if page.role == "summary"}
         fresh = [page for page in self.state.pages.values() if page.role == "summary" and page.index not in old]
         self.put_back([replace(page, pinned=False) for i, page in old.items() if i not in self.state.pages], then)

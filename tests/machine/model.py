@@ -46,10 +46,7 @@ class Model(MessageModel):
         return not any(page.pinned for page in both)
 
     def undo(self, seq: int) -> None:
-        """Restore what an entry changed, except pins and permissions; pinned pages stay in place.
-
-        A document replaced the pinned pages too, so the undo of its loading replaces them again.
-        """
+        """Restore what an entry changed. Pins and pinned pages stay, unless the entry loaded a document."""
         then = self.states[seq - 1]
         keys = self.touched(seq)
         if seq in self.loads:

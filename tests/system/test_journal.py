@@ -12,7 +12,7 @@ from quire import (
     Segment,
 )
 from tests.books import folder, leaf, leaves, listed, new_book, new_system, refused
-from tests.talks import new_talk, texts
+from tests.talks import new_talk
 
 # History
 
@@ -177,18 +177,5 @@ def test_an_undo_leaves_pinned_pages_where_they_are_and_takes_back_the_rest() ->
     shelf = book.create_contents_page("shelf", "", "mem-0", [pinned, other])
     gathered = book.seq
     book.pin(pinned)
-    undone = book.undo(gathered)
+    book.undo(gathered)
     assert (listed(book, shelf), listed(book, "mem-0")) == ([pinned], [shelf, other])
-    book.undo(undone)
-    assert listed(book, shelf) == [pinned, other]
-
-
-def test_the_undo_of_a_loaded_document_returns_the_former_context_with_its_pins() -> None:
-    talk = new_talk()
-    talk.system("mine")
-    talk.pages.unpin("sys-1")
-    document = talk.pages.marshal().replace(b"mine", b"theirs")
-    talk.pages.pin("sys-1")
-    talk.pages.unmarshal(document)
-    talk.undo(talk.seq)
-    assert (texts(talk), talk.pages.get_page("sys-1").pinned) == (["mine"], True)
