@@ -84,17 +84,28 @@ def test_loading_keeps_the_indices_of_messages() -> None:
     assert [message.index for message in _reloaded(ctx).messages()] == [message.index for message in ctx.messages()]
 
 
-@until_step(2, "loading numbers the messages again", example_of="unmarshal_after_cleanup")
-def test_loading_a_document_from_before_a_cleanup_keeps_the_indices_that_the_cleanup_gave() -> None:
+def _loaded_after_a_cleanup(*, removed: bool) -> list[str]:
+    """Load a document from before the cleanup that destroyed the first of two messages; return all messages."""
     ctx = quire.open("memory:")
     for text in ("a", "b"):
         ctx.user(text)
     document = ctx.pages.marshal()
     ctx.delete([0])
     given(ctx.conversation.cleanup().renumbered == {1: 0})
+    if removed:
+        ctx.pages.remove_page("usr-2")
     ctx.pages.unmarshal(document)
     given(_texts(ctx) == ["a", "b"])
-    assert [message.text for message in ctx.messages(all=True)] == ["b", "a"]
+    return [message.text for message in ctx.messages(all=True)]
+
+
+def test_loading_a_document_from_before_a_cleanup_keeps_the_indices_that_the_cleanup_gave() -> None:
+    assert _loaded_after_a_cleanup(removed=False) == ["b", "a"]
+
+
+@until_step(2, "loading numbers removed messages again", example_of="unmarshal_after_cleanup")
+def test_loading_a_document_from_before_a_cleanup_keeps_the_index_of_a_removed_message() -> None:
+    assert _loaded_after_a_cleanup(removed=True) == ["b", "a"]
 
 
 class FiveCalls:

@@ -1,7 +1,7 @@
 """The messages of a page in the JSON form, and the open batches: write them, read them, and check them."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,8 +77,8 @@ def read_messages(
     taken: set[int] = set()
     for page, place, message in found:
         plain = plan.redact_message(replace(message, index=-1))
-        number = _find_message(plan, message.index, keys[page], plain)
-        if number is None or number in taken:
+        number = _find_message(plan, message.index, keys[page], plain, taken)
+        if number is None:
             while keeps and plan.next_message < message.index:
                 plan.add_message(MAX_KEY, Message(role="system", content=_LACKING))
             number = plan.add_message(keys[page], plain)
@@ -198,11 +198,11 @@ def _check_exchange(first: Message, results: Sequence[Message], *, marked: bool)
         raise InvalidValue("is a result without its call.", argument="messages[0]")
 
 
-def _find_message(plan: Plan, index: int, page: int, message: Message) -> int | None:
-    """Return the number of an equal message that is already on this page."""
-    numbering = plan.state.numbering()
-    if not 0 <= index < numbering.length:
-        return None
-    number = numbering.number(index)
-    record = plan.state.message(number)
-    return number if (record.page, record.message) == (page, message) else None
+def _find_message(plan: Plan, index: int, page: int, message: Message, taken: Container[int]) -> int | None:
+    """Return the number of an equal message that is, or was, on this page; its index may have changed since."""
+    stored, numbering = plan.state.page(page), plan.state.numbering()
+    numbers = stored.header.numbers if isinstance(stored, PageRecord) else ()
+    if 0 <= index < numbering.length:
+        numbers = (numbering.number(index), *numbers)
+    known = ((number, plan.state.message(number)) for number in numbers if number not in taken)
+    return next((number for number, record in known if (record.page, record.message) == (page, message)), None)
