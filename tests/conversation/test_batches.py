@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from quire import Conflict, Context, InvalidOperation, MemoryStorage
+from quire import Conflict, Context, MemoryStorage
 from quire.conversation import MarkMap
 from quire.model.pages import Mark
-from tests.books import refused
 from tests.conversation.talks import exchange, indices, new_talk, said, talk_of, texts
 
 HINT = said("system", "临时提示：请专注于当前任务")
@@ -144,13 +143,7 @@ def test_a_boundary_inside_an_exchange_moves_to_its_start_and_says_so() -> None:
     assert indices(ctx) == [0]
 
 
-# Errors: typed, quoting the value, without any change
-
-
-def test_there_is_nothing_to_commit_without_a_batch() -> None:
-    ctx = five()
-    with refused(ctx.pages, InvalidOperation):
-        ctx.conversation.batch_commit()
+# Another writer
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_a_message_is_inserted_before_the_one_named(at: int | None, order: list[
     assert ctx.check() == []
 
 
+def test_an_inserted_result_joins_its_call_although_a_later_exchange_waits_for_the_same_id() -> None:
+    ctx = talk_of("a", "b")
+    ctx.assistant(None, calls("c"))
+    ctx.conversation.insert([called("c"), result("c", "x")], at=1)
+    assert indices(ctx) == [0, 3, 4, 1, 2]
+
+
 @pytest.mark.parametrize(("moved", "order"), [((2, 6), [0, 1, 2, 3, 4, 7, 6, 5]), ((6, 2), [0, 1, 6, 2, 3, 4, 7, 5])])
 def test_a_message_inserted_inside_an_exchange_stays_in_its_folder(moved: tuple[int, ...], order: list[int]) -> None:
     ctx = whole()

@@ -260,10 +260,11 @@ def _add_to_exchange(plan: Plan, page: PageRecord, message: Message) -> int:
 
 
 def exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
-    """Return the exchange that waits for the result of a call: the open one, else the newest, marked ones last."""
+    """Return the newest exchange that waits for the result of a call, marked ones last."""
     waiting = plan.waiting_exchange()
     page = None if waiting is None else plan.page(waiting)
-    if isinstance(page, PageRecord) and call_id in page.header.pending:
+    newest = isinstance(page, PageRecord) and page.header.numbers[-1] == plan.next_message - 1
+    if isinstance(page, PageRecord) and newest and call_id in page.header.pending:  # the usual case needs no search
         return page
     return next((page for page in _exchanges_calling(plan, call_id) if call_id in page.header.pending), None)
 

@@ -113,10 +113,7 @@ def take_back(plan: Plan, earlier: Earlier, protection: Protection) -> None:
     Raises `InvalidOperation` if that would break a rule, such as a folder that must go and has other pages.
     """
     work = _TakeBack(plan, earlier, protection)
-    if protection.pages:
-        work.take_messages()
-    else:
-        work.take_records()
+    (work.take_messages if protection.pages else work.take_records)()
     check_plan(plan)
     check_segments(plan)
     if protection.pins:
