@@ -261,11 +261,10 @@ def _add_to_exchange(plan: Plan, page: PageRecord, message: Message) -> int:
 
 def exchange_awaiting(plan: Plan, call_id: str) -> PageRecord | None:
     """Return the newest exchange that waits for the result of a call, marked ones last."""
-    waiting = plan.waiting_exchange()
-    page = None if waiting is None else plan.page(waiting)
-    newest = isinstance(page, PageRecord) and page.header.numbers[-1] == plan.next_message - 1
-    if isinstance(page, PageRecord) and newest and call_id in page.header.pending:  # the usual case needs no search
-        return page
+    key = plan.waiting_exchange()
+    page = None if key is None else plan.page(key)
+    if isinstance(page, PageRecord) and call_id in page.header.pending and plan.next_message - 1 in page.header.numbers:
+        return page  # no other message arrived since: no search is needed
     return next((page for page in _exchanges_calling(plan, call_id) if call_id in page.header.pending), None)
 
 
