@@ -136,9 +136,10 @@ def read_batches(
     for n, form in enumerate(forms):
         given = form if isinstance(form, dict) else {"boundary": form}
         boundary = check_whole_number(given.get("boundary"), f"batches[{n}]")
-        last = max(numbers, default=-1)  # a batch that began after it began as far behind it
-        end = min(plan.next_message, numbers[last] + boundary - last) if numbers else plan.next_message
-        least = max(least, min((number for index, number in numbers.items() if index >= boundary), default=end))
+        above = max((index for index in numbers if index < boundary), default=-1)
+        number = numbers.get(above, -1) + boundary - above  # messages between them may have been removed
+        following = [number for index, number in numbers.items() if index >= boundary]
+        least = max(least, min(number, plan.next_message, *following))
         before = given.get("before", {})
         with naming(f"batches[{n}].before"):
             if not isinstance(before, dict):

@@ -255,9 +255,9 @@ class _TakeBack:
         """Restore a page that was removed, with the folders above it."""
         plan = self._plan
         segment = plan.segment(segment_number(old.key))
-        above = None if old.parent is None else self._earlier.pages.get(old.parent)
         if segment is None or segment.gone:  # the page was moved out of the conversation, to this segment
             return
+        above = self._earlier.pages.get(-1 if old.parent is None else old.parent)
         if isinstance(above, PageRecord) and isinstance(plan.page(above.key), Gone):
             self._bring_back(above)
         page = plan.restore(replace(old, header=replace(old.header, pinned=False)))
@@ -398,13 +398,12 @@ def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
 
 def _last_change(plan: Plan, touched: Touched) -> int:
     """Return the entry that last changed a record."""
-    state = plan.state
     if touched.family == PAGE_CODE:
-        page = state.page(touched.key)
+        page = plan.state.page(touched.key)
         return page.header.seq if isinstance(page, PageRecord) else 0 if page is None else page.seq
-    record = state.segment(touched.key) if touched.family == SEGMENT_CODE else state.note(touched.key)
+    record = plan.state.segment(touched.key) if touched.family == SEGMENT_CODE else plan.state.note(touched.key)
     if record is None:
-        raise state.damage_error(f"the record of {_name(plan, touched)} is missing.")
+        raise plan.state.damage_error(f"the record of {_name(plan, touched)} is missing.")
     return record.seq
 
 
