@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from quire.storage.sqlite.storage import SQLiteStorage
+
 import quire
 from bench.figures import Figure
 from bench.measure import CountingStorage, Floor, NoTokens, Timer, fresh_python, prose
-from quire.storage.sqlite.storage import SQLiteStorage
 from quire.system import ContextSystem
 
 SMALL = 100

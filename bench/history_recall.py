@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from quire.open_context import DEFAULT_SEGMENTS
+from quire.storage.sqlite.storage import SQLiteStorage
+
 from bench.figures import Figure
 from bench.histories import HELD_OUT, START, TUNED, History, make_history
 from bench.measure import NoTokens, in_processes
 from bench.recall import PROMPT, flatten
 from quire import ContextSystem, MemoryStorage
 from quire.context import Context
-from quire.open_context import DEFAULT_SEGMENTS
 from quire.search.query import all_segments
 from quire.search.vectors import get_vectors
 from quire.storage.base import Storage
-from quire.storage.sqlite.storage import SQLiteStorage
 from quire.view.view import View
 
 BUDGET = 1_000

@@ -18,9 +18,9 @@ from shutil import rmtree
 from typing import TypeVar
 
 import apsw
+from quire.storage.sqlite.storage import SQLiteStorage
 
 from quire.storage.base import Commit, Delete
-from quire.storage.sqlite.storage import SQLiteStorage
 
 _SENTENCE = "the pump moves water through a valve and back into the tank until the gauge reads zero again"
 _PROSE = " ".join(random.Random(1).choices(_SENTENCE.split(), k=60_000))

@@ -41,7 +41,7 @@ class Assistant:
     def open(self) -> None:
         """Open the context; the file has the whole state. The clock shows the person's time, not the machine's."""
         self.storage = quire.open_storage(self.path)
-        if not self.storage.head("life"):
+        if self.storage.load("life") is None:
             quire.open(self.storage, "life").system(PROMPT)
         pages = quire.ContextSystem(self.storage, "life", clock=lambda: self.now)
         self.ctx = quire.Context(pages, budget=self.budget)

@@ -19,7 +19,7 @@ FOLLOWED = ("tests", "proof", "bench")
 """The packages whose modules count as helpers of a test that imports them."""
 PUBLIC = ("quire.aio", "quire.errors", "quire.formats", "quire.windows.apps")
 """Modules of which a test may import every name; a name that a page of the reference documents may be imported too."""
-PUBLIC_PACKAGES = ("quire.adapters", "quire.testing", "quire.next")  # the parts that are built again become public
+PUBLIC_PACKAGES = ("quire.adapters", "quire.testing")
 ENTRY_POINTS = {"quire.cli.main", "quire.gateway", "quire.gateway.create_app", "quire.gateway.start"}
 CONTRACT = "quire.storage.base"
 """No test imports the parts of records: one that writes them itself freezes how quire stores them. A test may wrap the

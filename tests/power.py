@@ -59,6 +59,7 @@ def recorded_calls(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     with monkeypatch.context() as patch:
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, _recording(getattr(os, name), disk))
+        patch.setattr(os, "link", _recording_link(os.link, disk))
         yield
 
 
@@ -66,6 +67,15 @@ def _recording(sync: Any, disk: Disk) -> Any:
     def call(file: int) -> None:
         sync(file)
         disk.sync(os.readlink(f"/proc/self/fd/{file}"))
+
+    return call
+
+
+def _recording_link(link: Any, disk: Disk) -> Any:
+    def call(path: str, other: str) -> None:
+        link(path, other)
+        if os.path.realpath(path) in disk.synced:
+            disk.sync(other)
 
     return call
 

@@ -57,7 +57,7 @@ def test_the_backend_in_the_docs_passes_the_contract(tmp_path: Path, monkeypatch
     )
     exec("import quire\n" + block, names)
     case = names["TestMyStorage"]()
-    for name in ("test_the_first_commit_makes_the_context", "test_opening_again_finds_everything"):
+    for name in ("test_a_refused_commit_changes_nothing", "test_opening_again_finds_everything"):
         case.setup_method()
         getattr(case, name)()
         case.teardown_method()

@@ -25,7 +25,6 @@ from quire import (
     SQLiteStorage,
     Storage,
 )
-from quire.system import PageStorage
 from tests.books import LONGEST_ERROR, everything, folder, leaf, new_book, new_system
 
 HUGE = "x" * 500_000
@@ -349,8 +348,6 @@ def test_a_page_with_a_wrong_field_is_not_added(kind: type[Any], field: str, leg
         if label not in legal:
             page = replace(kind(name="new", index="mem-70", parent="mem-0"), **{field: value})
             complaints += attempt(book, f"add_page({field}: {label})", lambda page=page: book.add_page(page))  # type: ignore[misc]
-            save = PageStorage(book).save
-            complaints += attempt(book, f"save({field}: {label})", lambda page=page, save=save: save(page))  # type: ignore[misc]
     assert complaints == []
 
 
@@ -373,21 +370,6 @@ def test_a_segment_with_a_wrong_field_is_not_added(field: str, legal: set[str]) 
         if label not in legal:
             segment = replace(Segment(id="new", name="new"), **{field: value})
             complaints += attempt(book, f"{field}: {label}", lambda segment=segment: book.add_segment(segment))  # type: ignore[misc]
-    assert complaints == []
-
-
-def test_the_page_calls_take_no_wrong_types_either() -> None:
-    book = small_book()
-    pages = PageStorage(book)
-    complaints: list[str] = []
-    for label, value in WRONG.items():
-        complaints += attempt(book, f"load {label}", lambda value=value: pages.load(value))  # type: ignore[misc]
-        complaints += attempt(book, f"save {label}", lambda value=value: pages.save(value))  # type: ignore[misc]
-        before = everything(book)
-        assert pages.exists(value) is False
-        pages.delete(value)
-        book.evict_page(value)
-        assert everything(book) == before
     assert complaints == []
 
 

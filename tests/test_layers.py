@@ -8,7 +8,7 @@ import quire
 
 SOURCE = Path(quire.__file__).parent
 ORDER = (
-    *("errors", "model", "providers", "formats", "storage", "next", "core", "search", "system", "conversation", "view"),
+    *("errors", "model", "providers", "formats", "storage", "core", "search", "system", "conversation", "view"),
     *("windows", "agent", "testing", "maintenance", "context", "library", "aio", "__init__"),
     *("adapters", "probes", "metrics", "otel", "server", "mcp_server", "gateway", "cli", "__main__"),
 )

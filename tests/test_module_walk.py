@@ -8,7 +8,7 @@ from typing import Any
 
 import quire
 
-MAX_MESSAGE = 26
+MAX_MESSAGE = 27
 """The most modules from `ctx.add` to `view.openai()`."""
 KEY = "shore rice-485"
 """A key that does not resemble the texts: the search for a resemblance has two modules of its own."""

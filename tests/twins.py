@@ -18,11 +18,18 @@ MEMBER = r"    \w+ = (?:awaits|awaits_wrapped|returns)\(Sync.*\)\n"
 def members(sync: type, by_hand: str) -> Iterator[str]:
     """Yield the lines of the members of a class, without those that are inherited or written by hand."""
     parts = [part for part in PARTS if issubclass(sync, part) and sync is not part]
-    inherited = {name: method for part in parts for name, method in inspect.getmembers(part)}
+    inherited = {name: method for part in parts for name, method in inspect.getmembers(part) if is_shared(part, name)}
     for name, method in inspect.getmembers(sync, inspect.isfunction):
+        if sync in PARTS and not is_shared(sync, name):
+            continue
         is_known = (name == "close" and "(Closable" in by_hand) or re.search(rf" {name}(\(| = )", by_hand)
         if not name.startswith("_") and not is_known and inherited.get(name) is not method:
             yield f"    {name} = {kind_of(sync, name, str(inspect.signature(method).return_annotation))}\n"
+
+
+def is_shared(part: type, name: str) -> bool:
+    """Return whether no class overrides a member of a part: checkers would give the override the type of the part."""
+    return all(getattr(kind, name) is getattr(part, name) for kind in TWINS if issubclass(kind, part))
 
 
 def kind_of(sync: type, name: str, result: str) -> str:

@@ -58,12 +58,12 @@ if TYPE_CHECKING:  # at run time each name is imported when it is first used, so
     from quire.providers.tool_schemas import count_tools as count_tools
     from quire.search import embedders as embedders  # a module, reached as `quire.embedders`
     from quire.search.find import Hit as Hit
-    from quire.storage.base import Storage as Storage
-    from quire.storage.file.storage import FileStorage as FileStorage
+    from quire.storage.contract import Storage as Storage
+    from quire.storage.file import FileStorage as FileStorage
     from quire.storage.memory import MemoryStorage as MemoryStorage
     from quire.storage.postgres import PostgresStorage as PostgresStorage
     from quire.storage.s3 import S3Storage as S3Storage
-    from quire.storage.sqlite.storage import SQLiteStorage as SQLiteStorage
+    from quire.storage.sqlite import SQLiteStorage as SQLiteStorage
     from quire.storage.urls import open_storage as open_storage
     from quire.system import ContextSystem as ContextSystem
     from quire.system import Entry as Entry
@@ -100,12 +100,12 @@ _NAMES_BY_MODULE = {
     "quire.providers.tool_schemas": "count_tools",
     "quire.search.find": "Hit",
     "quire.context": "Context open",
-    "quire.storage.base": "Storage",
-    "quire.storage.file.storage": "FileStorage",
+    "quire.storage.contract": "Storage",
+    "quire.storage.file": "FileStorage",
     "quire.storage.memory": "MemoryStorage",
     "quire.storage.postgres": "PostgresStorage",
     "quire.storage.s3": "S3Storage",
-    "quire.storage.sqlite.storage": "SQLiteStorage",
+    "quire.storage.sqlite": "SQLiteStorage",
     "quire.storage.urls": "open_storage",
     "quire.system": "ContextSystem Entry",
     "quire.view.cost": "Price",

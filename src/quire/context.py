@@ -18,7 +18,8 @@ from quire.model.messages import Message
 from quire.model.pages import PageIndex, Permission, Segment, SegmentType
 from quire.model.text import check_one_line
 from quire.model.tokens import TokenCounter
-from quire.storage.base import RESERVED, Durability, Storage, no_such_context
+from quire.storage.base import RESERVED, Durability, no_such_context
+from quire.storage.contract import Storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.urls import StoreLocation, close_storage, is_new_path, storage_at
 from quire.system import ContextSystem, Entry

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self, Unpack
 from msgspec.structs import replace
 
 from quire.context import Context, Options, PlainOptions, open_in
+from quire.core.codec import decode_head
 from quire.core.context_copy import Progress, ProgressCallback, migrate
-from quire.core.records import decode_head
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.model.clock import check_moment
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quire.maintenance.erasure import Erasure
     from quire.maintenance.person_copy import ExportFormat
     from quire.maintenance.retention import Action, Expired
-    from quire.storage.base import Remainder
+    from quire.system.scrub import Remainder
     from quire.view.fold.summary_worker import SummaryReport
 
 
@@ -90,7 +90,7 @@ class Library:
 
     def exists(self, name: str) -> bool:
         """Return whether a context of this name exists."""
-        return self.storage.head(name) is not None
+        return self.storage.load(name) is not None
 
     def delete(self, name: str, *, scrub: bool = False) -> "Erasure":
         """Remove a context with all its pages and history, even a damaged one. Raise `NoSuchContext`.
@@ -181,7 +181,7 @@ class Library:
         """Yield the names of contexts greater than `after`, in order, at most `limit` of them.
 
         `prefix` selects the names that start with it. `since` and `until` bound the time of the last change, both
-        inclusive; with them, the head of every selected context is read, and unfinished copies are left out.
+        inclusive; with them, the head of every selected context is read.
         """
         first, last = check_moment(since, "since"), check_moment(until, "until")
         if limit is not None:
@@ -208,28 +208,28 @@ class Library:
         nothing is removed. Without `scrub`, the bytes stay in the store until they are overwritten; with it, the store
         is rewritten at the end. Raise `InvalidValue`, or `StorageFailure` if the store or the folder fails.
         """
-        from quire.maintenance.retention import cutoff_of, expire, with_remains
+        from quire.maintenance.retention import cutoff_of, expire
 
         check_bool(scrub, "scrub")
         names = self._names("", prefix)
-        done = expire(self.storage, names, cutoff_of(older_than), action, folder, dry_run=dry_run)
-        return with_remains(self.storage, tuple(done), scrub=scrub, dry_run=dry_run)
+        cutoff = cutoff_of(older_than)
+        return expire(self.storage, names, cutoff, action, folder, dry_run=dry_run, scrub=scrub)
 
     def scrub(self) -> "tuple[Remainder, ...]":
         """Erase the bytes of everything that was deleted or overwritten in this store; return what remains of them.
 
         The store is rewritten, which takes time and space in proportion to its size.
         """
-        from quire.system.purge import scrub_bytes
+        from quire.system.scrub import scrub_bytes
 
         return scrub_bytes(self.storage, None)
 
     def summarise(self, *, max_seconds: float | None = None, summariser: Summariser | None = None) -> "SummaryReport":
-        """Ask the summariser for all pending summaries that no other worker has claimed; store what it returns.
+        """Ask the summariser for all pending summaries; store what it returns.
 
         A summary appears in the view after the next fold of its context, by any handle. The default of `summariser` is
-        the summariser of this library. The call stops after `max_seconds`, or after three errors in a row. Any number
-        of processes can call this at the same time: each summary is requested once.
+        the summariser of this library. The call stops after `max_seconds`, or after three errors in a row. Call it from
+        one process at a time: two would pay twice.
         """
         from quire.view.fold.summary_worker import summarise_pending
 
@@ -248,7 +248,7 @@ class Library:
         replace: bool = False,
         progress: ProgressCallback | None = None,
     ) -> Progress:
-        """Copy every context to another store and verify it. Call again to resume a copy. See `migrate`."""
+        """Copy every context to another store and verify it. See `migrate`."""
         to = target.storage if isinstance(target, Library) else target
         return migrate(self.storage, to, replace=replace, progress=progress)
 
@@ -263,10 +263,10 @@ class Library:
         return chain(first, takewhile(lambda name: name.startswith(prefix), names))
 
     def _changed_within(self, name: str, first: int | None, last: int | None) -> bool:
-        head = self.storage.head(name)
-        if head is None or head.version < 0:
+        found = self.storage.load(name)
+        if found is None:
             return False
-        updated = decode_head(head.value).updated
+        updated = decode_head(found.seq, found.head).updated
         return (first is None or first <= updated) and (last is None or updated <= last)
 
     def close(self) -> None:

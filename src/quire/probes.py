@@ -170,13 +170,12 @@ def _fold(original: Function) -> Function:
     return fold
 
 
-def _write_and_verify(original: Function) -> Function:
-    def once(self: Any, storage: Any, context: str, version: int, entry: Any, *rest: Any) -> None:
+def _write(original: Function) -> Function:
+    def once(self: Any, operation: str, storage: Any, context: str, commit: Any, *rest: Any) -> Any:
         if isinstance(storage, OverlayStorage):  # a temporary block or a transaction commits this at its end
-            original(self, storage, context, version, entry, *rest)
-            return
-        with _operation(Operation("commit", context, operation=entry.operation, seq=version)):
-            original(self, storage, context, version, entry, *rest)
+            return original(self, operation, storage, context, commit, *rest)
+        with _operation(Operation("commit", context, operation=operation, seq=commit.seq)):
+            return original(self, operation, storage, context, commit, *rest)
 
     return once
 
@@ -381,7 +380,7 @@ _PROBES: tuple[tuple[str, str, Callable[[Function], Function]], ...] = (
     ("quire.view.renderer", "Renderer.render", _render),
     ("quire.view.renderer", "Renderer._fold", _fold),
     ("quire.view.handle", "ViewHandle.report_usage", _report_usage),
-    ("quire.core.engine", "Engine._write_and_verify", _write_and_verify),
+    ("quire.core.engine", "Engine._write", _write),
     ("quire.search.find", "find", _find),
     ("quire.agent.agent", "find", _find),
     ("quire.agent.tools", "Tools.answer", _answer),

@@ -256,7 +256,7 @@ def test_a_storage_that_fails_at_the_end_leaves_the_conversation_as_it_was() -> 
     class Failing(MemoryStorage):
         broken = False
 
-        def commit(self, context: str, commit: Any) -> None:
+        def commit(self, context: int, commit: Any) -> None:
             if self.broken:
                 raise OSError("disk full")
             super().commit(context, commit)

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quire
-from quire import Context, ContextSystem, DetailPage, InvalidValue, Permission, QuireError
+from quire import Context, Permission, QuireError
 from quire.cli import main
 from tests.known_failures import given, until_step
 
@@ -108,38 +107,6 @@ def test_loading_a_document_from_before_a_cleanup_keeps_the_index_of_a_removed_m
     assert _loaded_after_a_cleanup(removed=True) == ["b", "a"]
 
 
-class FiveCalls:
-    """A store with the five calls of the documents, over a dict."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, DetailPage] = {}
-
-    def save(self, page: DetailPage) -> None:
-        self.pages[page.index] = page
-
-    def load(self, index: str) -> DetailPage:
-        return self.pages[index]
-
-    def delete(self, index: str) -> None:
-        del self.pages[index]
-
-    def exists(self, index: str) -> bool:
-        return index in self.pages
-
-    def list(self) -> list[str]:
-        return list(self.pages)
-
-
-@until_step(2, "a store with five calls is refused", raises=InvalidValue)
-def test_a_store_with_five_calls_keeps_each_page_under_its_index() -> None:
-    store: Any = FiveCalls()
-    system = ContextSystem(store)
-    system.create_detail_page("note", "", "text", "mem-0")
-    given(store.exists("mem-1"))
-    assert ContextSystem(store).detail("mem-1") == "text"
-
-
-@until_step(2, "a frame after a damaged one of the write-ahead log is dropped in silence")
 @pytest.mark.parametrize("part", [0.3, 0.5, 0.8])
 def test_a_flipped_bit_in_the_write_ahead_log_is_reported(part: float, tmp_path: Path) -> None:
     ctx = quire.open(tmp_path / "a.db", "m", key="kk")
@@ -152,7 +119,6 @@ def test_a_flipped_bit_in_the_write_ahead_log_is_reported(part: float, tmp_path:
     assert not quire.doctor(copy).healthy
 
 
-@until_step(2, "texts behind a symbolic link stay, and erase says that none does")
 def test_an_erasure_tells_the_truth_about_a_symbolic_link(tmp_path: Path) -> None:
     where, target = f"file:{tmp_path}/s", tmp_path / "elsewhere"
     target.mkdir()
@@ -175,7 +141,6 @@ def _write_audit(where: str, folder: Path) -> None:
         ctx.audit(folder / "audit.jsonl")
 
 
-@until_step(2, "stores and exports can be read by all users of the machine")
 @pytest.mark.parametrize(
     "write",
     [

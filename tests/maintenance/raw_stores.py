@@ -78,11 +78,13 @@ class RawStore:
 
     def _bytes(self) -> Iterator[bytes]:
         if self.kind == "s3":
-            assert isinstance(self.storage, S3Storage)
-            for listed in self.storage.objects.list(""):
-                yield listed.key.encode()
-                found = self.storage.objects.get(listed.key)
-                yield found.data if found else b""
+            from obstore.store import S3Store  # it is there in the tier that uses the server
+
+            options: dict[str, Any] = server().options()
+            bucket = S3Store(server().bucket, prefix=self.prefix, client_options={"allow_http": True}, **options)
+            for listed in (each for part in bucket.list() for each in part):
+                yield listed["path"].encode()
+                yield bytes(bucket.get(listed["path"]).bytes())
         elif self.kind == "postgres":
             yield from self._server_bytes()
         else:

@@ -1,7 +1,9 @@
 """The doctor: a sound store has nothing, a store that cannot be read is a finding, and nothing is made worse."""
 
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 import quire
@@ -50,6 +52,31 @@ def test_an_unfinished_copy_is_no_damage_and_is_never_taken_for_a_context() -> N
     migrate(source, target, "c")
     assert doctor(target).symptoms == ()
     assert stored(new_talk(target, "c")) == stored(new_talk(source, "c"))
+
+
+def test_what_is_left_of_a_context_that_is_gone_is_removed(path: Path) -> None:
+    with Library(path) as library:
+        with library.turn("d") as talk:
+            talk.user("hello")
+        library.storage.drop("d")
+        (told,) = doctor(library.storage).symptoms
+        assert (told.code, told.severity) == ("leftover", "note")
+        assert doctor(library.storage, repair=True).healthy
+        assert doctor(library.storage).symptoms == ()
+        assert list(library.list()) == ["c"]
+
+
+def test_a_repair_beside_a_lost_name_removes_nothing(path: Path) -> None:
+    with Library(path) as library:
+        library.create("d").user("hello")
+    with closing(apsw.Connection(str(path))) as db:
+        db.execute("DELETE FROM context WHERE name IS NOT NULL AND id = (SELECT min(id) FROM context)")
+    before = path.stat().st_size
+    for repair in (False, True):
+        codes = {symptom.code: symptom for symptom in doctor(path, repair=repair).symptoms}
+        assert codes["name_lost"].severity == "error"
+        assert not any(symptom.repaired for symptom in codes.values())
+    assert path.stat().st_size == before
 
 
 @pytest.fixture

@@ -235,6 +235,24 @@ def test_an_expired_context_leaves_its_bytes_unless_it_is_scrubbed(local: RawSto
     assert local.count() > 0
 
 
+class Late(FaultyStorage):
+    """A storage in which another writer is faster than a removal."""
+
+    def drop(self, name: str, seen: tuple[int, int] | None = None) -> None:
+        if seen is not None:
+            Library(self.inner).open(name).user("late")
+        super().drop(name, seen)
+
+
+@pytest.mark.parametrize("action", ["delete", "archive"])
+def test_a_context_that_changes_meanwhile_does_not_expire(local: RawStore, action: str, tmp_path: Path) -> None:
+    local.library.create("c").user("hello")
+    folder = tmp_path / "archives" if action == "archive" else None
+    assert Library(Late(local.storage)).expire(timedelta(0), action=action, folder=folder) == ()  # type: ignore[arg-type]
+    assert [message.content for message in local.library.open("c").messages()] == ["hello", "late"]
+    assert folder is None or list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("forked", [False, True])
 def test_cleaned_up_messages_leave_no_byte_after_scrubbing(store: RawStore, forked: bool) -> None:
     ctx = store.library.create("c")

@@ -53,6 +53,7 @@ def test_a_context_comes_back_as_it_was_and_can_be_undone(
     done = there.export("c", tmp_path / "c.quire", progress=lambda step: phases.append(step.phase))
     assert (done.context, done.phase, done.bytes) == ("c", "done", (tmp_path / "c.quire").stat().st_size)
     assert phases[-1] == "done"
+    assert (tmp_path / "c.quire").stat().st_mode & 0o077 == 0
     assert there.import_(tmp_path / "c.quire", "副本") == "副本"  # beside itself
     target = Library("memory:")
     assert target.import_(tmp_path / "c.quire") == "c"

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,20 +84,6 @@ class Server:
             time.sleep(0.005)
         self.stop()
         self.socket.unlink(missing_ok=True)
-
-    @contextmanager
-    def hanging(self) -> Iterator[None]:
-        """Make the server hang in a block: it accepts data and never answers."""
-        processes = self._halt()
-        for each in processes:
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for each in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(each, signal.SIGCONT)
 
     def _halt(self) -> list[int]:
         """Suspend the main process, which starts the others, and return all processes, the main one last."""

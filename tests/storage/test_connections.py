@@ -25,7 +25,7 @@ from quire import (
     StorageFailure,
 )
 from quire.errors import ReadOnly
-from quire.storage.sqlite.connection import SQLiteConnectionStorage
+from quire.storage.sqlite import SQLiteConnectionStorage
 from tests.servers.postgres import new_schema, server_url
 
 

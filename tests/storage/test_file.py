@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,27 +118,6 @@ def test_files_that_are_not_ours_are_left_alone(root: Path) -> None:
         library.delete("c")
     assert {".git", "README.txt", "empty", "photos"} <= set(os.listdir(root))
     assert (root / "photos" / "log").read_text() == "Monday: sunny\n"
-
-
-def test_a_copy_that_was_interrupted_goes_on_after_a_scrub(root: Path) -> None:
-    ctx = quire.open("memory:", "c")
-    for number in range(20):
-        ctx.pages.create_detail_page(f"page {number}", "", f"{number} " + "word " * 40_000, "mem-0")
-    copied: list[int] = []
-
-    def stop(step: Any) -> None:
-        copied.append(step.bytes)
-        if step.bytes > 2_500_000:
-            raise InterruptedError
-
-    with quire.Library(FileStorage(root)) as target:
-        with pytest.raises(InterruptedError):
-            quire.migrate(ctx.pages.storage, target.storage, progress=stop)
-        assert target.scrub() == ()
-    with quire.Library(FileStorage(root)) as target:
-        quire.migrate(ctx.pages.storage, target.storage)
-        assert target.open("c").pages.marshal() == ctx.pages.marshal()
-    assert max(copied) < 4_000_000  # it was not at the end
 
 
 @pytest.mark.parametrize("place", ["taken", "taken/below"])

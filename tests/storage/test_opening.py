@@ -169,7 +169,7 @@ def test_an_address_or_option_that_postgres_cannot_have_is_refused(url: Any, opt
         (f"s3://bucket/{'x' * 200}", "prefix"),
         ("s3://bucket/x?colour=red", None),
         ("s3://bucket/x?endpoint=ftp://host", "endpoint"),
-        ("s3://bucket/x?grace_seconds=soon", "grace_seconds"),
+        ("s3://bucket/x?timeout_seconds=soon", "timeout_seconds"),
         ("s3://bucket/x?timeout_seconds=0", "timeout_seconds"),
         ("s3://bucket/x?endpoint=http://u:hush@host", "endpoint"),
     ],

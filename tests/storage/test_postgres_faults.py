@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import quire
-from quire import EstimateCounter, OutcomeUnknown, PostgresStorage, StorageFailure
+from quire import EstimateCounter, PostgresStorage, StorageFailure
 from tests.seeds import SEED
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Server, new_server
@@ -191,17 +191,3 @@ def fill(storage: PostgresStorage) -> None:
         assert [message.text.split()[0] for message in each.messages()] == [f"{n}" for n in range(written)]
         assert each.check() == []
     ctx.user("a small one")
-
-
-def test_a_server_that_hangs_is_noticed(server: Server) -> None:
-    url = server.url(connect_timeout="2")  # the time to answer a new connection after `busy_seconds`
-    with closing(PostgresStorage(url, tenant="hangs", busy_seconds=0.3)) as storage:
-        book = quire.open(storage, "书", counter=EstimateCounter())
-        with server.hanging():
-            with pytest.raises(StorageFailure):
-                book.refresh()
-            with pytest.raises((StorageFailure, OutcomeUnknown)):
-                book.user("一")
-        assert book.refresh() in (True, False)
-        book.user("二")
-        assert book.check() == []

@@ -1,10 +1,7 @@
 """A server that loses, cuts, delays and refuses requests: every commit happens once or not at all."""
 
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from random import Random
-from threading import Thread
 from typing import NamedTuple
 
 import pytest
@@ -13,7 +10,7 @@ import quire
 from quire import Busy, Conflict, Context, EstimateCounter, Library, OutcomeUnknown, S3Storage, StorageFailure
 from tests.seeds import SEED
 from tests.servers.s3 import fresh_prefix, open_s3, server
-from tests.servers.s3_proxy import FAULTS, CarelessServer, Fault, Proxy, serving
+from tests.servers.s3_proxy import FAULTS, Fault, Proxy, serving
 
 pytestmark = pytest.mark.servers
 
@@ -148,70 +145,3 @@ def test_an_overloaded_server_is_busy(stores: Stores) -> None:
     settle(stores.proxy)
     ctx.user("hello again")
     assert texts(stores.direct) == ["hello again"]
-
-
-# Servers that cannot be used
-
-
-def unused(endpoint: str, **options: float) -> S3Storage:
-    keys = {"access_key_id": "AKIASECRET", "secret_access_key": "HUSH"}
-    return S3Storage("bucket", "team", endpoint=endpoint, probe=False, **keys, **options)  # type: ignore[arg-type]
-
-
-@contextmanager
-def answering(data: bytes | None) -> Iterator[str]:
-    """Listen and answer every request with these bytes, or not at all."""
-    kept: list[socket.socket] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    one, _ = listener.accept()
-                    kept.append(one)
-                    if data is not None:
-                        one.recv(65_536)
-                        one.sendall(data)
-                        one.close()
-
-        Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        for one in kept:
-            one.close()
-
-
-FORBIDDEN = b"HTTP/1.1 403 No\r\nContent-Length: 49\r\n\r\n<Code>AccessDenied</Code><Message>HUSH</Message>  "
-NO_BUCKET = b"HTTP/1.1 404 No\r\nContent-Length: 25\r\n\r\n<Code>NoSuchBucket</Code>"
-
-
-@pytest.mark.parametrize(
-    ("scheme", "answer"),
-    [
-        ("http", None),
-        ("http", b""),
-        ("http", b"220 mail\r\n\r\n"),
-        ("https", b"HTTP/1.1 400 Bad\r\n\r\n"),
-        ("http", FORBIDDEN),
-        ("http", NO_BUCKET),
-    ],
-    ids=["silent", "closing", "mail", "no TLS", "forbidden", "no bucket"],
-)
-def test_a_failure_names_bucket_and_endpoint_and_no_credentials(scheme: str, answer: bytes | None) -> None:
-    with answering(answer) as place:
-        storage = unused(f"{scheme}://{place}", timeout_seconds=0.2 if answer is None else 30.0)
-        with pytest.raises(StorageFailure) as error:
-            quire.open(storage)
-    assert "s3://bucket/team" in str(error.value)
-    assert place in str(error.value)
-    assert not any(word in f"{error.value}{storage!r}{vars(storage)!r}" for word in ("HUSH", "AKIASECRET"))
-
-
-@pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match", "refuses all"])
-def test_a_server_that_ignores_conditions_is_refused(ignored: str) -> None:
-    with serving(CarelessServer(ignored)) as endpoint, pytest.raises(StorageFailure):
-        S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b")
-
-
-def test_a_server_with_conditional_writes_is_accepted() -> None:
-    with serving(CarelessServer()) as endpoint:
-        S3Storage("bucket", endpoint=endpoint, access_key_id="a", secret_access_key="b").close()

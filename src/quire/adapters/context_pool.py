@@ -17,7 +17,7 @@ from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.library import Library
 from quire.model.messages import Message
 from quire.providers.tool_schemas import count_tools
-from quire.storage.base import Storage
+from quire.storage.contract import Storage
 from quire.storage.overlay import OverlayStorage
 from quire.view.options import RenderOptions
 from quire.view.view import View

@@ -32,7 +32,8 @@ from quire.providers import format_messages, responses
 from quire.providers.detection import Entry
 from quire.providers.originals import keep_original
 from quire.providers.plain_json import dumps, invalid_value, to_plain_json
-from quire.storage.base import Storage, check_context_name
+from quire.storage.base import check_context_name
+from quire.storage.contract import Storage
 from quire.storage.urls import storage_at
 from quire.view.options import RenderOptions
 

@@ -115,7 +115,6 @@ class AgentContext:
                     f"{index!r} is not a folder and has no children.", Hint("read_page", index, purpose="to read it")
                 )
             span = _range(start, limit)
-            reader.check_folder(page.key)
             return [_to_agent_page(state, child) for child in islice(reader.members(page.key), *span)]
 
         return self._read(read)

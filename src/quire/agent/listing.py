@@ -236,7 +236,6 @@ def _open_subtree(reader: VisibleReader, root: PageRecord) -> Iterator[tuple[int
         yield len(rows) - 1, page
         header = page.header
         if header.folder and header.lifecycle is Lifecycle.ACTIVE and header.visibility is Visibility.EXPANDED:
-            reader.check_folder(page.key)
             rows.append(reader.members(page.key))
 
 

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from quire.core.context_copy import Progress, ProgressCallback
     from quire.library import Library as SyncLibrary
     from quire.model.tokens import TokenCounter
-    from quire.storage.base import Durability, Storage
+    from quire.storage.base import Durability
+    from quire.storage.contract import Storage
     from quire.storage.urls import StoreLocation
     from quire.system import ContextSystem as SyncContextSystem
     from quire.system.handle import ContextHandle as SyncContextHandle
@@ -94,7 +95,6 @@ class ContextHandle(Wrapper):
     history = returns(SyncContextHandle.history, Stream)
     pin = awaits(SyncContextHandle.pin)
     refresh = awaits(SyncContextHandle.refresh)
-    rollback = awaits(SyncContextHandle.rollback)
     undo = awaits(SyncContextHandle.undo)
     unpin = awaits(SyncContextHandle.unpin)
     seq: Attribute[Awaitable[int]] = Attribute(CallQueue.run)
@@ -158,6 +158,7 @@ class ContextSystem(ContextHandle):
     remove_page = awaits(SyncContextSystem.remove_page)
     remove_segment = awaits(SyncContextSystem.remove_segment)
     restore = awaits(SyncContextSystem.restore)
+    rollback = awaits(SyncContextSystem.rollback)
     save = awaits(SyncContextSystem.save)
     scrub = awaits(SyncContextSystem.scrub)
     segment_of = awaits(SyncContextSystem.segment_of)

@@ -16,7 +16,7 @@ from quire.core.state import State
 from quire.errors import Conflict, Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Mark, PageIndex
-from quire.storage.base import Remainder
+from quire.system.scrub import Remainder
 from quire.system.undo import Protection, earlier_than, take_back
 
 

@@ -191,13 +191,13 @@ def _name_place(place: str) -> Iterator[None]:
 
 def _scrub(state: State, done: Cleanup, scrub: bool) -> Cleanup:
     """Scrub the store if asked to. Return the result of the cleanup with what remains in the store."""
-    from quire.system.purge import (  # imported late: they are rarely needed
-        drop_board,
-        remains_without_scrub,
-        scrub_bytes,
-    )
+    from quire.core.companion import ids_with_companions
+    from quire.system.scrub import drop_board, remains_without_scrub, scrub_bytes  # imported late: rarely needed
 
     storage = state.storage
     left = drop_board(storage, state.context) if done.messages else ()
-    left += scrub_bytes(storage, [state.context]) if scrub else remains_without_scrub(storage) if done.messages else ()
+    if scrub:
+        left += scrub_bytes(storage, ids_with_companions(storage, state.context))
+    elif done.messages:
+        left += remains_without_scrub(storage)
     return replace(done, scrubbed=not left, remains=left)

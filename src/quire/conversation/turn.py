@@ -11,11 +11,12 @@ from contextvars import ContextVar
 from typing import Literal
 
 from quire.conversation.arrivals import find_message
+from quire.core.codec import decode_head
 from quire.core.engine import Engine
 from quire.core.entries import read_entries
 from quire.core.lease import Lease, acquire, renewer
 from quire.core.plan import Plan
-from quire.core.records import LAST_TURN, decode_head
+from quire.core.records import LAST_TURN
 from quire.core.state import State
 from quire.errors import (
     Conflict,
@@ -29,7 +30,7 @@ from quire.errors import (
 )
 from quire.model.messages import Message
 from quire.model.text import check_one_line
-from quire.storage.base import Head
+from quire.storage.contract import Loaded
 from quire.storage.overlay import OverlayStorage
 from quire.system.rules import check_bool
 from quire.system.undo import Earlier, Protection, take_back
@@ -64,9 +65,9 @@ class Turn:
             raise lease_lost(state.context)
         return self._lease.number
 
-    def check_lease(self, head: Head | None) -> None:
+    def check_lease(self, found: Loaded | None) -> None:
         """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
-        if self.is_current and head is not None and _turn_in(head) > self._lease.number:
+        if self.is_current and found is not None and _turn_in(found) > self._lease.number:
             self._lost = True
             raise lease_lost(self._engine.state.context)
 
@@ -103,9 +104,9 @@ class Turn:
         return last
 
 
-def _turn_in(head: Head) -> int:
+def _turn_in(found: Loaded) -> int:
     """Return the highest number of a turn that committed."""
-    return decode_head(head.value).turn
+    return decode_head(found.seq, found.head).turn
 
 
 def current_scope() -> object:
@@ -134,9 +135,12 @@ def run_turn(engine: Engine, actor: str, key: object, wait: object, keep: object
     storage, context = engine.state.storage, engine.state.context
     if isinstance(storage, OverlayStorage):
         raise InvalidOperation("A turn cannot begin inside a temporary block: its changes are not stored.")
-    lease = acquire(
-        storage, context, key=label, keep=keep, wait=seconds, before=lambda: storage.head(context), turn_of=_turn_in
-    )
+
+    def newest() -> tuple[int, int]:
+        found = storage.load(context)
+        return (found.seq, _turn_in(found)) if found else (0, 0)
+
+    lease = acquire(storage, context, key=label, keep=keep, wait=seconds, newest=newest)
     turn = Turn(engine, lease, label)
     renewer.add(lease)
     try:

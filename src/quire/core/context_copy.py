@@ -1,43 +1,40 @@
-"""Copying contexts between two stores: streaming, verified, and resumable.
+"""Copying contexts between stores: streaming and verified. Backups, exports and imports are copies too.
 
-While a copy is unfinished, the target context has a negative version, and its head value is a cursor. So it cannot be
-opened by accident, and the next call continues after the last copied record. The last commit gives the target the
-version and the head of the source.
+A copy is built without a name, compared with its source, and named at the end. So nobody can open an unfinished copy.
+What is left of an interrupted one is removed by `scrub` and `doctor(repair=True)`.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
-from zlib import crc32
 
-import msgspec
 from msgspec import Struct
 
-from quire.core.integrity import RecordCheck, check_records
-from quire.core.records import decode_entry
+from quire.core.codec import decode_entry, decode_head
+from quire.core.companion import VECTORS, companion_of
+from quire.core.integrity import check_records, lasting_flaws, snapshot_of
 from quire.errors import Conflict, Corrupt, Hint, InvalidOperation, NoSuchContext, QuireError, names_options, short_repr
-from quire.storage.base import (
-    DERIVED,
+from quire.storage.base import list_contexts
+from quire.storage.contract import (
+    CACHE,
+    CALL,
     FAMILIES,
-    JOURNAL,
+    MAX_KEY,
     Commit,
     Family,
-    Head,
-    Put,
+    Id,
+    Loaded,
     Record,
     Storage,
-    SupportsPath,
-    check_storage,
-    find_lost_heads,
-    list_contexts,
+    StoredEntry,
 )
 from quire.storage.urls import StoreLocation, existing_storage, storage_at
 
-_CHUNK_RECORDS = 512
-_CHUNK_BYTES = 1 << 20
-_MOST_NAMES = 20
+_ENTRIES: Final = 256
+"""The entries of one commit of a copy. The records are spread over the commits in proportion."""
+_MOST_NAMES: Final = 20
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -50,35 +47,130 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 ProgressCallback = Callable[[Progress], None]
+_SKIPPED: Final[tuple[type[QuireError], ...]] = (Corrupt, InvalidOperation, Conflict)
+"""Errors that stop the copy of one context only, worst first."""
 
 
-class _Cursor(Struct, frozen=True, array_like=True):
-    """The head of an unfinished copy: the version and head checksum of its source, and the last copied record."""
+class Contents(NamedTuple):
+    """What is copied: the newest entry of a context, its head, and commits that make the same context."""
 
-    version: int
-    checksum: int
-    family: int
-    key: int
-
-
-_DOCTOR: Final = (Hint("doctor", purpose="to list all damage"),)
-_SKIPPED: Final[dict[type[QuireError], str]] = {
-    Corrupt: "damaged",
-    InvalidOperation: "refused",
-    Conflict: "changed meanwhile",
-}
-"""Errors that stop the copy of one context only, worst first, with a short reason for each."""
+    seq: int
+    head: bytes
+    commits: Callable[[], Iterator[Commit]]
 
 
-class _Failure(NamedTuple):
-    """A context that was not copied: the reason in a few words, and the error."""
-
-    reason: str
-    error: QuireError
+def contents_of(storage: Storage, found: Loaded) -> Contents:
+    """Return the contents of a context that does not change meanwhile."""
+    return Contents(found.seq, found.head, lambda: _commits_of(storage, found))
 
 
-def ignore_progress(progress: Progress) -> None:
-    """Do nothing; the default callback."""
+class Meter:
+    """Counts the records and bytes of the commits of one context, and reports them."""
+
+    def __init__(self, context: str, report: ProgressCallback | None = None) -> None:
+        self.context = context
+        self.records = self.size = 0
+        self._report = report
+
+    def through(self, phase: str, commits: Iterable[Commit]) -> Iterator[Commit]:
+        """Yield the commits; report the phase after each."""
+        self.records = self.size = 0
+        for commit in commits:
+            yield commit
+            self.records += len(commit.put)
+            self.size += sum(len(record.value) for _, record in commit.put)
+            self.tell(phase)
+
+    def tell(self, phase: str, size: int | None = None) -> Progress:
+        """Report a phase; return what was reported."""
+        size = self.size if size is None else size
+        done = Progress(context=self.context, phase=phase, records=self.records, bytes=size)
+        if self._report is not None:
+            self._report(done)
+        return done
+
+
+def copy(contents: Contents, target: Storage, meter: Meter, older: Loaded | None = None) -> Progress:
+    """Copy contents into a storage, under the name of the meter. An `older` context of this name is replaced.
+
+    If that one is the same, it is only compared. Raises `Corrupt` if something reads back differently, and `Conflict`
+    if another writer used the name meanwhile.
+    """
+    if older is not None and (older.seq, older.head) == (contents.seq, contents.head):
+        _verify(contents, target, older.id, meter)
+        return meter.tell("done")
+    id_: Id | None = None
+    for commit in meter.through("copy", contents.commits()):
+        if id_ is None:
+            id_ = target.create(None, commit)
+        else:
+            target.commit(id_, commit)
+    if id_ is None:
+        raise Corrupt(f"Context {short_repr(meter.context)}: its journal is missing.")
+    _verify(contents, target, id_, meter)
+    if older is not None:
+        target.drop(meter.context, (older.id, older.seq))
+    target.name(id_, meter.context)
+    return meter.tell("done")
+
+
+def _verify(contents: Contents, target: Storage, id_: Id, meter: Meter) -> None:
+    """Compare a copy with its source. Raises `Corrupt`."""
+    written = _commits_of(target, Loaded(id_, contents.seq, contents.head))
+    for here, there in zip_longest(meter.through("verify", contents.commits()), written):
+        if here != there:
+            pairs = zip_longest(_named(here), _named(there))
+            place = next((one or two for one, two in pairs if one != two), None)
+            what = place[0] if place else "a record"
+            raise Corrupt(f"{what} of {meter.context!r} reads back differently from the target.")
+
+
+def _named(commit: Commit | None) -> Iterator[tuple[str, Record | StoredEntry]]:
+    """Yield the parts of a commit, each with its name."""
+    if commit is not None:
+        yield from ((f"{family} record {record.key}", record) for family, record in commit.put)
+        yield from ((f"journal record {entry.seq}", entry) for entry in commit.entries)
+
+
+def _commits_of(storage: Storage, found: Loaded) -> Iterator[Commit]:
+    """Yield commits that make a context again, always the same ones."""
+    try:
+        head = decode_head(found.seq, found.head)
+        records = sum(digest.count for digest in head.digests)
+        share = max(1, -(-records * _ENTRIES // (found.seq - head.first + 1)))
+    except Corrupt:
+        share = _ENTRIES
+    left = chain.from_iterable(_records_of(storage, found.id, family) for family in FAMILIES)
+    entries = _entries_of(storage, found.id)
+    chunk = list(islice(entries, _ENTRIES))
+    while chunk:
+        following = list(islice(entries, _ENTRIES))
+        *earlier, last = chunk
+        put = list(islice(left, share) if following else left)
+        yield Commit(last.seq, last.head, last.entry, put, [], [], 0, earlier)
+        chunk = following
+
+
+def _entries_of(storage: Storage, id_: Id) -> Iterator[StoredEntry]:
+    """Yield the journal; an empty entry stands for a missing one, so that a damaged context can be copied."""
+    expected = 0
+    for entry in storage.entries(id_):
+        missing = range(expected or entry.seq, entry.seq)
+        if len(missing) > _ENTRIES:
+            raise Corrupt(f"journal records {missing[0]} to {missing[-1]} are missing.")
+        yield from (StoredEntry(seq, b"", b"") for seq in missing)
+        yield entry
+        expected = entry.seq + 1
+
+
+def _records_of(storage: Storage, id_: Id, family: Family) -> Iterator[tuple[Family, Record]]:
+    """Yield the records of a family, without what a damaged file can have: keys out of order, lost derived records."""
+    last = -1
+    with suppress(*((Corrupt,) if family in (CALL, CACHE) else ())):
+        for record in storage.scan(id_, family):
+            if last < record.key <= MAX_KEY:
+                yield family, record
+                last = record.key
 
 
 def copy_contexts(
@@ -88,241 +180,91 @@ def copy_contexts(
     *,
     replace: bool = False,
     progress: ProgressCallback | None = None,
-    check: bool = True,
 ) -> Progress:
-    """Copy one, several or (None) all contexts between open storages; return the totals. See `migrate`.
-
-    With `check=False`, damaged records are copied as they are, without derived records that the source cannot read.
-    """
-    check_storage(source)
-    check_storage(target)
-    names = [contexts] if isinstance(contexts, str) else _names(source) if contexts is None else contexts
+    """Copy one, several or (None) all contexts between open storages; return the totals. See `migrate`."""
+    names = [contexts] if isinstance(contexts, str) else list_contexts(source) if contexts is None else contexts
     records = size = 0
-    failures: dict[str, _Failure] = {}
+    failures: dict[str, QuireError] = {}
     for name in names:
-        copy = _Copy(source, target, name, progress or ignore_progress, replace=replace, check=check)
         try:
-            done = copy.run()
-        except tuple(_SKIPPED) as error:
-            failures[name] = _Failure(copy.reason or _SKIPPED[_kind(error)], error)
+            done = copy_context(source, target, name, replace=replace, progress=progress)
+        except _SKIPPED as error:
+            failures[name] = error
         except NoSuchContext:
             if contexts is not None:
                 raise
+            if name in source.contexts():  # it was not removed meanwhile
+                failures[name] = Corrupt(f"Context {short_repr(name)}: its journal is missing.")
         else:
             records, size = records + done.records, size + done.bytes
-    for lost in find_lost_heads(source) if contexts is None else ():
-        if lost.severity == "error":
-            failures[lost.text] = _Failure("without a head", Corrupt(f"{lost.where}: {lost.text}", *_DOCTOR))
     if failures:
         raise _combine(failures)
+    lost = [flaw.text for flaw in lasting_flaws(source) if flaw.code == "name_lost"] if contexts is None else []
+    if lost:
+        raise Corrupt(f"All others are copied. {lost[0]}", Hint("doctor", purpose="to list all damage"))
     return Progress(context="", phase="done", records=records, bytes=size)
 
 
-def _names(source: Storage) -> Iterator[str]:
-    """Yield the names of all contexts, also of damaged and unfinished ones. Interrupted removals are left out."""
-    for name in list_contexts(source):
-        try:
-            head = source.head(name)
-        except Corrupt:
-            head = None
-        if head is None or head.version >= 0 or _decode_cursor(head.value) is not None:
-            yield name
+def copy_context(
+    source: Storage,
+    target: Storage,
+    name: str,
+    *,
+    replace: bool = False,
+    progress: ProgressCallback | None = None,
+    check: bool = True,
+) -> Progress:
+    """Copy one context as it is at one moment, with its vectors. With `check`, its records are read first."""
+    with snapshot_of(source, name) as (snapshot, found):
+        if found is None:
+            raise NoSuchContext(f"No context {short_repr(name)} in the source.")
+        if check:
+            check_records(snapshot, name, found)
+        older = target.load(name)
+        if older is not None and (older.seq, older.head) != (found.seq, found.head):
+            _check_older(snapshot, found, target, older, name, replace=replace)
+        done = copy(contents_of(snapshot, found), target, Meter(name, progress), older)
+    vectors = companion_of(name, VECTORS)
+    with suppress(Conflict, Corrupt), snapshot_of(source, vectors) as (snapshot, found):  # a search makes them again
+        if found is not None:
+            copy(contents_of(snapshot, found), target, Meter(vectors), target.load(vectors))
+    return done
 
 
-def _combine(failures: dict[str, _Failure]) -> QuireError:
+def _check_older(
+    source: Storage, found: Loaded, target: Storage, older: Loaded, context: str, *, replace: bool
+) -> None:
+    """Raise `InvalidOperation` unless an older copy in the target may be replaced."""
+    name, at = short_repr(context), f"at version {older.seq}"
+    ours = next(source.entries(found.id, older.seq, older.seq), None)
+    theirs = next(target.entries(older.id, older.seq, older.seq), None)
+    # compare only the ids of the commits, because a purge rewrites the other fields of an entry
+    if ours is None or theirs is None or decode_entry(ours).commit != decode_entry(theirs).commit:
+        raise InvalidOperation(
+            f"The target already holds another context {name}, {at}. Delete it, or choose another target."
+        )
+    if not replace:
+        raise InvalidOperation(
+            f"The target holds an older copy of context {name}, {at}; the source is at {found.seq}.",
+            Hint("migrate", arguments="replace=True", purpose="to copy it again"),
+        )
+
+
+def _combine(failures: dict[str, QuireError]) -> QuireError:
     """Return the worst error, with the names of the other contexts that were not copied."""
-    worst = min(failures, key=lambda name: list(_SKIPPED).index(_kind(failures[name].error)))
-    reason, error = failures.pop(worst)
+    worst = min(failures, key=lambda name: _SKIPPED.index(_kind(failures[name])))
+    error = failures.pop(worst)
     if not failures:
         return error
-    others = [short_repr(name) + ("" if why == reason else f" ({why})") for name, (why, _) in failures.items()]
+    others = [
+        short_repr(name) + ("" if each.code == error.code else f" ({each.code})") for name, each in failures.items()
+    ]
     more = f" and {len(others) - _MOST_NAMES:,} more" if len(others) > _MOST_NAMES else ""
     return _kind(error)(f"{error.fact} Not copied either: {', '.join(others[:_MOST_NAMES])}{more}.", *error.hints)
 
 
 def _kind(error: QuireError) -> type[QuireError]:
     return next(kind for kind in _SKIPPED if isinstance(error, kind))
-
-
-class _Copy:
-    """The copy of one context."""
-
-    def __init__(
-        self, source: Storage, target: Storage, context: str, report: ProgressCallback, *, replace: bool, check: bool
-    ) -> None:
-        self.source = source
-        self.target = target
-        self.context = context
-        self.report = report
-        self.replace = replace
-        self.check = check
-        self.records = 0
-        self.size = 0
-        self.head = Head(0, b"")
-        self.reason = ""
-        """The reason for refusing the copy, in a few words."""
-
-    def run(self) -> Progress:
-        """Copy what is missing, verify everything, and set the final head."""
-        self.head = self._source_head()
-        existing = self.target.head(self.context)
-        if existing is not None and existing.version >= 0 and existing != self.head:
-            self._drop_older(existing)
-            existing = None
-        is_finished = existing is not None and existing.version >= 0
-        try:
-            version = 0 if is_finished else self._copy(existing)
-            difference = self._verify()
-        except Corrupt:
-            self._check_unchanged()
-            if not is_finished:
-                self.target.drop(self.context)  # it can never be finished
-            raise
-        self._check_unchanged()
-        if difference:
-            raise Corrupt(difference)
-        if not is_finished:
-            self.target.commit(self.context, Commit(version, self.head.version, self.head.value, ()))
-        return self._report("done")
-
-    def _source_head(self) -> Head:
-        head = self.source.head(self.context)
-        if head is None:
-            raise NoSuchContext(f"No context {short_repr(self.context)} in the source.")
-        if head.version < 0:
-            self.reason = "an unfinished copy in the source"
-            raise InvalidOperation(
-                f"Context {short_repr(self.context)} in the source is itself an unfinished copy. Finish that copy, or"
-                " delete it."
-            )
-        return head
-
-    def _drop_older(self, existing: Head) -> None:
-        """Drop an older copy in the target, with `replace` only. Raises `InvalidOperation` otherwise."""
-        name, at = short_repr(self.context), f"at version {existing.version}"
-        if not self._continues(existing):
-            self.reason = "the name is taken"
-            raise InvalidOperation(
-                f"The target already holds another context {name}, {at}. Delete it, or choose another target."
-            )
-        if not self.replace:
-            self.reason = "an older copy exists"
-            raise InvalidOperation(
-                f"The target holds an older copy of context {name}, {at}; the source is at {self.head.version}.",
-                Hint("migrate", arguments="replace=True", purpose="to copy it again"),
-            )
-        if self.check:  # check the source first, because the old copy may be the only readable one
-            try:
-                check_records(self.source, self.context, self.head)
-            except Corrupt:
-                self._check_unchanged()
-                raise
-        self.target.drop(self.context)
-
-    def _continues(self, existing: Head) -> bool:
-        """Return whether the source continues the target: the last entry of the target is an entry of the source."""
-        ours, theirs = (store.get(self.context, JOURNAL, existing.version) for store in (self.source, self.target))
-        if ours is None or theirs is None or existing.version > self.head.version:
-            return False
-        # compare only the commit ids, because a purge rewrites the other fields of an entry
-        commits = [decode_entry(record.key, record.value).commit for record in (ours, theirs)]
-        return commits[0] == commits[1]
-
-    def _copy(self, existing: Head | None) -> int:
-        """Copy in chunks; each is a commit that moves the cursor. Return the version of the target."""
-        checksum = crc32(self.head.value)
-        start = _Cursor(self.head.version, checksum, 0, -1)
-        cursor = start
-        version = 0
-        if existing is not None:
-            found, version = _decode_cursor(existing.value), existing.version
-            if found is None:
-                raise Corrupt("The unfinished copy in the target is damaged. Delete it there and retry.")
-            cursor = found
-        if (cursor.version, cursor.checksum) != (start.version, start.checksum):
-            self.target.drop(self.context)  # a copy of another state: start again
-            cursor, version = start, 0
-        for number in range(cursor.family, len(FAMILIES)):
-            family = FAMILIES[number]
-            first = cursor.key + 1 if number == cursor.family else 0
-            for chunk in _chunks(self._read(family, first)):
-                head = msgspec.msgpack.encode(_Cursor(start.version, checksum, number, chunk[-1].key))
-                writes = [Put(family, record.key, record.value, record.group, record.order) for record in chunk]
-                self.target.commit(self.context, Commit(version, version - 1, head, writes))
-                version -= 1
-                self._count(chunk)
-                self._report("copy")
-        if version == 0:  # the context has no records
-            self.target.commit(self.context, Commit(0, -1, msgspec.msgpack.encode(start), ()))
-            version = -1
-        return version
-
-    def _verify(self) -> str:
-        """Compare source and target; return the first difference or "". Raises `Corrupt` if the source is damaged."""
-        self.records = self.size = 0
-        check = RecordCheck(self.context, self.head) if self.check else None
-        for family in FAMILIES:
-            pairs = zip_longest(self._read(family), self.target.scan(self.context, family))
-            for record, copy in pairs:
-                if check is not None and record is not None:
-                    check.add(family, record)
-                if record is None or record != copy:
-                    key = record.key if record else copy.key if copy else 0
-                    return (
-                        f"{family} record {key} of {self.context!r} reads back differently from the target."
-                        " Delete the context there and retry."
-                    )
-                self._count([record])
-                if self.records % _CHUNK_RECORDS == 0:
-                    self._report("verify")
-        if check is not None:
-            check.finish()
-        return ""
-
-    def _read(self, family: Family, first: int = 0) -> Iterator[Record]:
-        """Yield the records of a family in the source. Without checks, derived records end at an unreadable one."""
-        records = self.source.scan(self.context, family, first)
-        return records if self.check or family not in DERIVED else _readable(records)
-
-    def _check_unchanged(self) -> None:
-        if self.source.head(self.context) != self.head:
-            raise Conflict(
-                f"Context {short_repr(self.context)} changed while it was copied.", Hint("migrate", purpose="again")
-            )
-
-    def _count(self, records: list[Record]) -> None:
-        self.records += len(records)
-        self.size += sum(len(record.value) for record in records)
-
-    def _report(self, phase: str) -> Progress:
-        progress = Progress(context=self.context, phase=phase, records=self.records, bytes=self.size)
-        self.report(progress)
-        return progress
-
-
-def _decode_cursor(value: bytes) -> _Cursor | None:
-    try:
-        return msgspec.msgpack.decode(value, type=_Cursor)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _readable(records: Iterator[Record]) -> Iterator[Record]:
-    with suppress(Corrupt):
-        yield from records
-
-
-def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
-    chunk: list[Record] = []
-    size = 0
-    for record in records:
-        chunk.append(record)
-        size += len(record.value)
-        if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 @names_options
@@ -336,16 +278,11 @@ def migrate(
 ) -> Progress:
     """Copy one, several or (None) all contexts from one store to another; return the totals.
 
-    Everything is copied: pages, history, vectors. A fork becomes a complete context: it shares nothing in the target.
-    A context that cannot be copied does not stop the others; the error names it when all others are copied:
-
-    - `Corrupt`: the context is damaged or has lost its head, or a copied record reads back differently.
-    - `InvalidOperation`: the name is taken in the target (by an older copy, unless `replace`), or the source context
-      is an unfinished copy.
-    - `Conflict`: the context changed during the copy.
+    Pages, history and vectors are copied. A context that cannot be copied does not stop the others; the error names it
+    when all others are copied: `Corrupt` if it is damaged or reads back differently, `InvalidOperation` if the name is
+    taken in the target (by an older copy, unless `replace`), `Conflict` if another writer used the name meanwhile.
 
     Raises `InvalidOperation` if source and target are the same store, `StorageFailure` if the source does not exist.
-    Call it again to resume an interrupted copy.
     """
     with ExitStack() as cleanup:
         from_, owns_source = existing_storage(source)
@@ -361,7 +298,8 @@ def migrate(
 
 def _identity(storage: Storage) -> object:
     """Return a value that is equal for two handles on one store, as far as it can be known."""
-    if isinstance(storage, SupportsPath):
-        found = os.stat(storage.path)
+    path = getattr(storage, "path", None)
+    if path is not None:
+        found = os.stat(path)
         return found.st_dev, found.st_ino
-    return repr(storage) if type(storage).__module__.startswith("quire.storage.") else id(storage)
+    return repr(storage) if "://" in repr(storage) else id(storage)

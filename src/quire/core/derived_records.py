@@ -1,12 +1,10 @@
-"""Derived records: layouts, sheets and vectors. They are made from the pages, and made again if they are lost."""
+"""Derived records: how the view shows the segments outside the conversation. Folds make them from the pages."""
 
 from enum import IntEnum
-from typing import Final
 
 from msgspec import Struct
 
-from quire.core.records import NO_MARK, ContextMark, decoder_of, page_number
-from quire.storage.base import MAX_KEY
+from quire.core.records import page_number
 
 
 class ItemForm(IntEnum):
@@ -55,76 +53,3 @@ class LayoutRecord(Struct, frozen=True, array_like=True, gc=False):
         if page_number(key) >= self.next:
             return True
         return any(item.key == key and item.form in (ItemForm.WHOLE, ItemForm.FOLDER) for item in self.items)
-
-
-class SheetChunk(Struct, frozen=True, array_like=True, gc=False):
-    """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.
-
-    `pages` counts the pages below them that are not archived, without folders, and `archived` the archived children.
-    `own` is the newest entry that changed an open page of an agent among them; `given` is the same for pages of a
-    developer.
-    """
-
-    rank: bytes
-    key: int
-    children: int
-    pages: int
-    archived: int
-    own: int
-    given: int
-
-
-class SheetRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The children of a folder outside the conversation, in chunks. Its key is the folder's. It holds no text."""
-
-    chunks: tuple[SheetChunk, ...]
-
-
-class SheetState(Struct, frozen=True, array_like=True, gc=False):
-    """The version and identity of the context that the sheets reflect."""
-
-    version: int
-    identity: bytes
-
-
-SHEET_STATE: Final = MAX_KEY
-"""The key of the `SheetState` among the sheets."""
-
-
-class VectorRecord(Struct, frozen=True, array_like=True, gc=False):
-    """The vector of a page: numbers of one byte each."""
-
-    vector: bytes
-
-
-class VectorState(Struct, frozen=True, array_like=True, gc=False):
-    """The version and identity of the context that the vectors reflect, and the embedder that made them.
-
-    `count` is the number of vectors.
-    """
-
-    version: int
-    identity: bytes
-    model: int
-    count: int = 0
-
-
-VECTOR_STATE: Final = MAX_KEY
-"""The key of the `VectorState` among the vectors."""
-
-
-decode_layout = decoder_of(LayoutRecord, "layout")
-_decode_sheet = decoder_of(SheetRecord, "sheet")
-_decode_sheet_state = decoder_of(SheetState, "sheet")
-_decode_vector = decoder_of(VectorRecord, "vector")
-_decode_vector_state = decoder_of(VectorState, "vector")
-
-
-def decode_vector(key: int, value: bytes, mark: ContextMark = NO_MARK) -> VectorRecord | VectorState:
-    """Decode a page's vector or the `VectorState`. Raises `Corrupt`."""
-    return _decode_vector_state(key, value, mark) if key == VECTOR_STATE else _decode_vector(key, value, mark)
-
-
-def decode_sheet(key: int, value: bytes, mark: ContextMark = NO_MARK) -> SheetRecord | SheetState:
-    """Decode a folder's sheet or the `SheetState`. Raises `Corrupt`."""
-    return _decode_sheet_state(key, value, mark) if key == SHEET_STATE else _decode_sheet(key, value, mark)

@@ -15,22 +15,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from msgspec.structs import replace
 
+from quire.core.codec import decode_entry
 from quire.core.commit import Changes
 from quire.core.exchanges import clear_stale_chapters
 from quire.core.plan import Plan
-from quire.core.records import (
-    BATCHES,
-    CHECKPOINTS,
-    DEFAULT_BUDGET,
-    ORIGINS,
-    EntryRecord,
-    NoteRecord,
-    Origin,
-    decode_entry,
-    encode_record,
-    mark_of,
-    origins_of,
-)
+from quire.core.records import BATCHES, CHECKPOINTS, DEFAULT_BUDGET, MESSAGES, EntryRecord, Touched
 from quire.core.state import State
 from quire.errors import (
     Busy,
@@ -46,7 +35,8 @@ from quire.errors import (
     short_repr,
 )
 from quire.model.tokens import TokenCounter, count_tokens
-from quire.storage.base import JOURNAL, MESSAGE, NOTE, SHEET, VECTOR, Commit, Delete, Family, Head, Put, Storage, Write
+from quire.storage.base import NothingWritten
+from quire.storage.contract import CACHE, NOTE, TEXT, Commit, Family, Fork, Id, Loaded, Storage
 from quire.storage.overlay import OverlayStorage
 
 if TYPE_CHECKING:  # imported when it is used
@@ -76,7 +66,7 @@ class ActiveTurn(Protocol):
     def number_in(self, state: State) -> int:
         """Return the number of the turn; 0 if the commit is not part of this turn. Raises `LeaseLost`."""
 
-    def check_lease(self, head: Head | None) -> None:
+    def check_lease(self, found: Loaded | None) -> None:
         """Raise `LeaseLost` if a commit of this turn failed because another worker began a turn."""
 
     def without_key(self) -> AbstractContextManager[None]:
@@ -205,15 +195,14 @@ class Engine:
     def refresh(self) -> bool:
         """Load new commits of other writers; return True if there are any. Raises `NoSuchContext` after a deletion."""
         with self.lock:
-            head = self.state.storage.head(self.state.context)
-            before = (self.state.version, self.state.head_value)
-            identity = self.state.head.identity
-            if self._stale or not self.state.is_at(head):
-                self.state.load()
-            if self.state.version < before[0] or identity not in (b"", self.state.head.identity):
+            state = self.state
+            before, identity = (state.id, state.version), state.head.identity
+            if self._stale or not state.is_newest():
+                state.load()
+            if state.version < before[1] or identity not in (b"", state.head.identity):
                 self.epoch += 1  # the context was deleted and created again
             self._stale = False
-            return (self.state.version, self.state.head_value) != before
+            return (state.id, state.version) != before
 
     def open_context(self, context: str, storage: Storage | None = None) -> "Engine":
         """Open another context of the same storage (or of `storage`) with this engine's clock, counter and limits."""
@@ -241,12 +230,15 @@ class Engine:
             state = self.current()
             if isinstance(state.storage, OverlayStorage):
                 raise InvalidOperation("Changes are held in memory inside a temporary block. Leave the block first.")
-            head = storage.head(state.context)
-            here, there = (each.get(state.context, JOURNAL, state.version) for each in (state.storage, storage))
-            if (head.version if head else 0) != state.version or here != there:
-                found = f"has version {head.version}" if head else "does not exist"
+            found = storage.load(state.context)
+            here, there = (
+                next(each.entries(id_, state.version), None)
+                for each, id_ in ((state.storage, state.id), (storage, found.id if found else 0))
+            )
+            if (found.seq if found else 0) != state.version or here != there:
+                text = f"has version {found.seq}" if found else "does not exist"
                 raise InvalidOperation(
-                    f"Context {state.context!r} {found} in the target; here it has version {state.version}.",
+                    f"Context {state.context!r} {text} in the target; here it has version {state.version}.",
                     Hint("set_storage", arguments="target, migrate=True", purpose="to copy it there"),
                 )
             self.state = state.reopen(storage)
@@ -260,25 +252,21 @@ class Engine:
         if plan.pages and operation != "fold":
             clear_stale_chapters(plan)
         state = self.state
-        commit_id = self.next_commit_id()
-        mark = state.mark or mark_of(replace(state.head, identity=commit_id))
-        changes = Changes(plan, mark)
-        turn = 0 if self.turn is None else self.turn.number_in(self.state)
-        entry = EntryRecord(plan.now, plan.actor, operation, commit_id, tuple(changes.touched), undoes, turn)
+        changes = Changes(plan)
+        turn = 0 if self.turn is None else self.turn.number_in(state)
+        entry = self._entry(plan, operation, tuple(changes.touched), undoes=undoes, turn=turn)
         head = changes.head(
-            state.context,
             state.head.identity or entry.commit,
             budget=self.next_budget,
             fold_budget=self.budget if operation == "fold" else state.head.fold_budget,
             turn=max(turn, state.head.turn),
         )
-        seq = plan.seq
-        changes.writes.append(Put(JOURNAL, seq, encode_record(seq, entry, mark), is_new=True))
-        head_value = encode_record(0, head)
-        commit = Commit(state.version, seq, head_value, changes.writes, state.head_value)
-        self._write_and_verify(state.storage, state.context, seq, entry, state.storage.commit, commit)
+        commit = changes.commit(entry, head)
+        id_ = self._write(operation, state.storage, state.context, commit, state.id if state.version else None)
         self._stale = True  # until `apply` returns: if it is interrupted, the next call loads the state again
-        state.apply(plan, changes, head, head_value)
+        state.apply(plan, changes, head)
+        if state.id != id_:
+            state.adopt_storage(state.storage, id_)
         self._stale = False
         if not self.transactions:
             self._new_budget = 0
@@ -289,83 +277,89 @@ class Engine:
         The journal of the fork starts with the entry of the fork. Nothing before that entry can be undone there. This
         context does not change.
         """
-        state, old, commit_id = self.state, self.state.head, self.next_commit_id()
-        lineage = (*old.lineage, Origin(bytes(state.mark), state.version, old.next_body))
-        mark = mark_of(replace(old, identity=commit_id, lineage=lineage))
-        changes = Changes(plan, mark)
-        entry = EntryRecord(plan.now, plan.actor, "fork", commit_id, ())
-        head = changes.head(target, entry.commit, budget=self.next_budget, fold_budget=old.fold_budget)
-        family = state.head.family or state.head.identity
-        notes = tuple(sorted({*changes.counts.notes, ORIGINS} - {BATCHES}))
-        counts = replace(changes.counts, first_entry=plan.seq, notes=notes, checkpoints=0)
+        state, old = self.state, self.state.head
+        plan.notes = {key: note for key, note in plan.notes.items() if key != BATCHES and key < CHECKPOINTS}
+        changes = Changes(plan)
+        changes.leave_out(messages)
+        entry = self._entry(plan, "fork", ())
+        head = changes.head(entry.commit, budget=self.next_budget, fold_budget=old.fold_budget, turn=0)
         head = replace(
             head,
+            origin=(*old.origin, old.identity),
             created=plan.now,
             next_message=messages,
+            first=plan.seq,
             horizon=plan.seq,
-            family=family,
-            counts=counts,
-            lineage=lineage,
         )
-        origins = NoteRecord(plan.seq, origins=(*origins_of(old, state.note(ORIGINS)), old.identity))
-        extra: list[Write] = [
-            Delete(NOTE, BATCHES),
-            Put(NOTE, ORIGINS, encode_record(ORIGINS, origins, mark)),
-            Put(JOURNAL, plan.seq, encode_record(plan.seq, entry, mark)),
-        ]
-        commit = Commit(state.version, plan.seq, encode_record(0, head), [*changes.writes, *extra], state.head_value)
-        below: dict[Family, int] = {MESSAGE: messages, NOTE: CHECKPOINTS, VECTOR: 0, SHEET: 0}
-        storage = state.storage
-        self._write_and_verify(
-            storage, target, plan.seq, entry, lambda name: storage.fork(state.context, name, commit, below)
-        )
+        limits: dict[Family, int] = {TEXT: MESSAGES + messages, NOTE: CHECKPOINTS, CACHE: 0}
+        fork = Fork(state.id, state.version, limits)
+        self._write("fork", state.storage, target, changes.commit(entry, head), None, fork)
 
-    def next_commit_id(self) -> bytes:
+    def _entry(
+        self, plan: Plan, operation: str, touched: tuple[Touched, ...], *, undoes: int = 0, turn: int = 0
+    ) -> EntryRecord:
+        """Return a journal entry with an id that no other write has."""
         self._attempts += 1
-        return self._handle + self._attempts.to_bytes(4)
+        commit = self._handle + self._attempts.to_bytes(4)
+        return EntryRecord(plan.now, plan.actor, operation, commit, touched, undoes, turn)
 
-    def _write_and_verify(
+    def _write(
         self,
+        operation: str,
         storage: Storage,
         context: str,
-        version: int,
-        entry: EntryRecord,
-        write: Callable[..., None],
-        *given: Commit,
-    ) -> None:
-        """Call `write` for a context. If it fails and the outcome is unknown, read whether the entry was committed."""
+        commit: Commit,
+        known: Id | None,
+        copy_of: Fork | None = None,
+    ) -> Id:
+        """Write the commit of an operation to a context, or create the context with it. Return its id.
+
+        If it fails and the outcome is unknown, read whether the entry was committed.
+        """
         try:
-            write(context, *given)
+            if known is None:
+                return storage.create(context, commit, copy_of)
+            storage.commit(known, commit)
+            return known
         except Conflict:
-            deleted = head = None
-            with suppress(Exception):  # the conflict is raised even if its reason cannot be read
-                deleted = self.state.deletion_error()
-                head = storage.head(context) if self.turn is not None and not deleted else None
-            if deleted:
-                raise deleted from None
-            if self.turn is not None and context == self.state.context:
-                self.turn.check_lease(head)
+            self._explain_conflict(context)
             raise
-        except (Busy, StorageClosed, InvalidOperation):  # refused before anything was sent
+        except (Busy, StorageClosed, InvalidOperation, NothingWritten):  # refused before anything was sent
             raise
         except Exception as error:  # a backend may raise anything after it committed
-            try:
-                storage.head(context)  # makes the backend read again instead of using its cache
-                found = storage.get(context, JOURNAL, version)
-                is_committed = found is not None and decode_entry(found.key, found.value).commit == entry.commit
-            except Exception:
-                self._stale = True
-                raise OutcomeUnknown(
-                    f"The storage failed ({error}). It is unknown whether {entry.operation!r} was committed; the next"
-                    " call reads it again."
-                ) from error
-            if not is_committed:
-                if isinstance(error, QuireError):
-                    raise
-                raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
+            found = self._find_written(storage, context, commit, error)
+            if found is not None:
+                return found
+            if isinstance(error, QuireError):
+                raise
+            raise StorageFailure(f"The storage failed ({error}); nothing was changed.") from error
         except BaseException:  # interrupted: the next call loads the state again
             self._stale = True
             raise
+
+    def _explain_conflict(self, context: str) -> None:
+        """Raise the reason of a conflict if it is known: the context was deleted, or the lease of the turn is lost."""
+        deleted = found = None
+        with suppress(Exception):  # the conflict is raised even if its reason cannot be read
+            deleted = self.state.deletion_error()
+            found = self.state.storage.load(self.state.context) if self.turn is not None and not deleted else None
+        if deleted:
+            raise deleted from None
+        if self.turn is not None and context == self.state.context:
+            self.turn.check_lease(found)
+
+    def _find_written(self, storage: Storage, context: str, commit: Commit, error: Exception) -> Id | None:
+        """Return the id of a context that has this commit, or None. Raises `OutcomeUnknown` if it cannot be read."""
+        try:
+            found = storage.load(context)  # makes the backend read again instead of using its cache
+            last = None if found is None else next(storage.entries(found.id, commit.seq, commit.seq), None)
+        except Exception:
+            self._stale = True
+            raise OutcomeUnknown(
+                f"The storage failed ({error}). It is unknown whether entry {commit.seq} was committed; the next"
+                " call reads it again."
+            ) from error
+        return found.id if found and last and last.entry == commit.entry else None
 
 
 class Transaction:
@@ -384,7 +378,7 @@ class Transaction:
 
     def check_unchanged(self) -> None:
         """Raise `Conflict` if another writer committed since this handle read the context."""
-        if not self._outer.is_at(self._outer.storage.head(self._outer.context)):
+        if not self._outer.is_newest():
             raise self._outer.outdated_error() or Conflict(
                 "The context was changed by another writer.", Hint("refresh", purpose="and retry")
             )
@@ -400,13 +394,11 @@ class Transaction:
         if inner.storage is not self._overlay:
             raise InvalidOperation("A transaction that began later is still open: end that first.")
         commit = self._overlay.as_commit()
+        id_ = self._outer.id
         if commit is not None:
-            last = self._overlay.get(inner.context, JOURNAL, commit.version)
-            if last is None:
-                raise inner.damage_error(f"journal record {commit.version} is missing.")
-            entry, storage = decode_entry(last.key, last.value), self._outer.storage
-            engine._write_and_verify(storage, inner.context, commit.version, entry, storage.commit, commit)
-        inner.adopt_storage(self._outer.storage)
+            known, operation = id_ if self._outer.version else None, decode_entry(commit.entries[-1]).operation
+            id_ = engine._write(operation, self._outer.storage, inner.context, commit, known)
+        inner.adopt_storage(self._outer.storage, id_)
         engine.state = inner
         engine.transactions.remove(self)
         if commit is not None and not engine.transactions:

@@ -1,97 +1,63 @@
-"""The integrity check of records: every record can be read, and no record is missing that another one refers to.
+"""The integrity check of records: each can be read, and none is missing or out of date.
 
-A record's checksum shows damage to the record itself. Pages refer to texts and messages. The journal has one entry per
-change and names the pages and notes that the change touched. The head counts records. Only keys are kept in memory.
+A record's checksum shows damage to the record itself. The head has the digest of each family. The journal and the pages
+name the record that is missing. Only keys are kept in memory.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from typing import Final, NamedTuple
-from zlib import crc32
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import sleep
+from typing import Final, NamedTuple, cast
 
-from quire.core.derived_records import VECTOR_STATE, VectorState, decode_layout, decode_sheet, decode_vector
+from quire.core.codec import (
+    Note,
+    decode_call,
+    decode_entry,
+    decode_head,
+    decode_note,
+    decode_page,
+    decode_text,
+    decode_touched,
+    note_kind,
+)
 from quire.core.records import (
     CHECKPOINTS,
+    DEFERRED,
     GAPS,
+    LAYOUTS,
     MAX_CALLERS,
-    NO_MARK,
+    MESSAGES,
     NOTE_CODE,
-    ORIGINS,
     PAGE_CODE,
+    PINS,
     PURGED,
-    SEGMENT_CODE,
-    ContextMark,
+    SEGMENTS,
+    DeferredChange,
+    Digest,
     EntryRecord,
     Gone,
     HeadRecord,
     MessageRecord,
     NoteRecord,
     PageRecord,
-    SegmentRecord,
-    Tally,
+    PinRecord,
+    Touched,
     call_keys,
-    decode_body,
-    decode_call,
-    decode_deferred_change,
-    decode_entry,
-    decode_head,
-    decode_message,
-    decode_note,
-    decode_page,
-    decode_segment,
-    decode_tally,
-    mark_of,
     message_id_key,
-    segment_number,
 )
-from quire.errors import Corrupt, Hint, NewerFormat, QuireError
-from quire.model.pages import NUMBER_BITS
-from quire.storage.base import (
-    ANCHOR,
-    BODY,
-    CALL,
-    DERIVED,
-    FAMILIES,
-    JOURNAL,
-    LAYOUT,
-    MESSAGE,
-    NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    SHEET,
-    TALLY,
-    VECTOR,
-    Family,
-    Head,
-    Record,
-    Storage,
-)
+from quire.core.state import digest_of, page_seq
+from quire.errors import Corrupt, Hint, NewerFormat, QuireError, short_repr
+from quire.storage.contract import CALL, CODES, NOTE, PAGE, TEXT, Family, Flaw, Loaded, Record, Storage
 
-DECODERS: dict[Family, Callable[[Record, ContextMark], object]] = {
-    SEGMENT: lambda record, mark: decode_segment(record.key, record.value, mark),
-    PAGE: decode_page,
-    BODY: lambda record, mark: decode_body(record.key, record.value, mark),
-    JOURNAL: lambda record, mark: decode_entry(record.key, record.value, mark),
-    TALLY: lambda record, mark: decode_tally(record.key, record.value, mark),
-    MESSAGE: lambda record, mark: decode_message(record.key, record.value, mark),
-    CALL: lambda record, mark: decode_call(record.key, record.value, mark),
-    NOTE: lambda record, mark: decode_note(record.key, record.value, mark),
-    ANCHOR: lambda record, mark: decode_deferred_change(record.key, record.value, mark),
-    VECTOR: lambda record, mark: decode_vector(record.key, record.value, mark),
-    LAYOUT: lambda record, mark: decode_layout(record.key, record.value, mark),
-    SHEET: lambda record, mark: decode_sheet(record.key, record.value, mark),
-}
-"""The decoder of each family; a pin has only a key. Each raises `Corrupt` for a damaged record."""
-
-
-_TOUCHED: Final[dict[int, Family]] = {PAGE_CODE: PAGE, SEGMENT_CODE: SEGMENT, NOTE_CODE: NOTE}
+_KINDS: Final = {SEGMENTS: "segment", PINS: "pin", LAYOUTS: "layout", DEFERRED: "deferred change"}
+_DECODERS: Final = {PAGE: decode_page, TEXT: decode_text, NOTE: decode_note, CALL: decode_call}
 
 
 class Damage(NamedTuple):
-    """One damaged or missing record: its family ("head" for the head) and key, and a sentence about it.
+    """One damaged or missing record: its family ("head", "journal") and key, and a sentence about it.
 
-    `error` is the error of a record that cannot be read; `needed_by` is the key of the page that refers to it, or -1.
+    A `derived` record can be made again. `error` is the error of a record that cannot be read; `needed_by` is the key
+    of the page that refers to it, or -1.
     """
 
     family: str
@@ -102,239 +68,227 @@ class Damage(NamedTuple):
     needed_by: int = -1
 
 
+def name_of(family: str, key: int) -> str:
+    """Return the name of a record in sentences."""
+    if family == TEXT:
+        return f"body record {key}" if key < MESSAGES else f"message record {key - MESSAGES}"
+    kind = note_kind(key)
+    if family == NOTE and kind in _KINDS:
+        return f"{_KINDS[kind]} record {key - kind}"
+    if family == NOTE and kind == CHECKPOINTS:
+        return f"the checkpoint at entry {key - kind}"
+    return f"{family} record {key}"
+
+
+@contextmanager
+def snapshot_of(storage: Storage, context: str) -> Iterator[tuple[Storage, Loaded | None]]:
+    """Return a block in which a storage shows one context as it is now, under its name, and what it loads there."""
+    found = storage.load(context)
+    if found is None:
+        yield storage, None
+        return
+    with storage.snapshot(found.id) as frozen:
+        is_there = next(frozen.entries(found.id, reverse=True), None) is not None
+        if is_there and frozen.load(context) is None:  # a copy in memory has no names
+            frozen.name(found.id, context)
+        yield frozen, frozen.load(context) if is_there else None
+
+
+PAUSE: Final = 0.3
+"""The seconds in which something that is in progress changes."""
+
+
+def lasting_flaws(storage: Storage) -> Sequence[Flaw]:
+    """Return what is wrong with a store itself, without what is only in progress."""
+    found = storage.examine()
+    if found:
+        sleep(PAUSE)
+        found = [flaw for flaw in storage.examine() if flaw in found]
+    return found
+
+
 class RecordCheck:
-    """Checks the records of one context, passed to `add` in the order of the families and by key.
+    """Reads all records of one context in a snapshot of its storage."""
 
-    Every method raises `Corrupt` at the first damage. With `report`, that function is called instead.
-    """
-
-    def __init__(self, context: str, head: Head, report: Callable[[Damage], None] | None = None) -> None:
-        self._context = context
-        self._version = head.version
-        self._report_to = report
-        self._found: dict[Family, set[int]] = {family: set() for family in FAMILIES}
-        self._needed: dict[Family, dict[int, tuple[Family, int]]] = {PAGE: {}, BODY: {}, MESSAGE: {}, NOTE: {}}
+    def __init__(self, storage: Storage, found: Loaded) -> None:
+        self._storage = storage
+        self._found = found
+        self.head: HeadRecord | None = None
+        self.notes: dict[int, Note] = {}
+        self.repairs: dict[tuple[Family, int], Note | tuple[int, ...] | None] = {}
+        """The right values of derived records that are damaged, missing or wrong; None for one that must go."""
+        self.unused: set[int] = set()
+        """The bodies that no page and no entry has."""
+        self.seqs: dict[tuple[Family, int], int] = {}
+        """All records, each with the entry that changed it; -1 for one that cannot be read."""
+        self._pinned: set[int] = set()
+        self._needed: dict[tuple[Family, int], tuple[str, int]] = {}
         """The records that others refer to, with the record that refers to each."""
-        self._seqs: dict[tuple[Family, int], int] = {}
-        """The seqs that the pages, segments and notes themselves have."""
-        self._touched: dict[tuple[Family, int], int] = {}
-        """The last entries that changed these records, according to the journal."""
-        self._pages: Counter[int] = Counter()
-        self.children: dict[int, Tally] = {}
-        """The right number of children of each folder, and the sum of their orders."""
-        self.pinned: set[int] = set()
-        """The keys of the pinned pages."""
-        self._tallies: dict[int, int] = {}
-        self._gaps: list[tuple[int, int]] = []
-        self._calls: dict[int, list[int]] = {}
+        self._last_change: dict[tuple[Family, int], int] = {}
+        self._callers: dict[int, list[int]] = {}
         self._stored_calls: dict[int, tuple[int, ...]] = {}
-        self._vectors = -1
-        self._entry = 0
-        self._is_damaged = False
-        found = self._decode("head", 0, lambda: decode_head(head.value))
-        self._head = found if isinstance(found, HeadRecord) else None
-        self._mark = mark_of(self._head) if self._head else NO_MARK
-        if self._head is not None and not self._head.belongs_to(context, head.version):
-            self._report("head", 0, "its head belongs to another context or version.")
 
-    def add(self, family: Family, record: Record) -> object:
-        """Check the next record; return its value, or None if it cannot be read."""
-        self._found[family].add(record.key)
-        decoder = DECODERS.get(family)
-        value = None if decoder is None else self._decode(family, record.key, lambda: decoder(record, self._mark))
-        if family == PAGE:
-            self._pages[segment_number(record.key)] += 1
-        elif family == JOURNAL and value is None:  # unreadable, but not missing
-            self._entry = record.key
-        if isinstance(value, (PageRecord, Gone, SegmentRecord, NoteRecord)):
-            self._seqs[family, record.key] = value.header.seq if isinstance(value, PageRecord) else value.seq
-        self._add_value(record.key, value)
-        return value
+    def damages(self) -> Iterator[Damage]:
+        """Yield every damaged, missing or outdated record. What follows from a loss is not told."""
+        found = list(self._all_damages())
+        lost = [damage for damage in found if not damage.derived]
+        yield from lost
+        if self.head is not None and not lost:
+            found += self._check_derived(self.head)
+            yield from list(self._check_digests(self.head)) or found
 
-    def finish(self) -> None:
-        """Check, after the last record, that nothing is missing."""
-        for family, needed in self._needed.items():
-            for key in sorted(needed.keys() - self._found[family]):
-                source, number = needed[key]
-                text = f"{family} record {key} is missing; {source} record {number} refers to it."
-                self._report(family, key, text, needed_by=number if source == PAGE else -1)
-        self._check_age()
-        head = self._head
-        if head is None:
+    def _all_damages(self) -> Iterator[Damage]:
+        try:
+            self.head = decode_head(self._found.seq, self._found.head)
+        except QuireError as error:
+            yield Damage("head", 0, str(error), error=error)
+        for family in (NOTE, PAGE, TEXT, CALL):
+            for record in self._storage.scan(self._found.id, family):
+                yield from self._check_record(family, record)
+        yield from self._check_entries()
+        yield from self._check_references()
+
+    def _check_record(self, family: Family, record: Record) -> Iterator[Damage]:
+        key = record.key
+        self.seqs[family, key] = 0
+        try:
+            value = _DECODERS[family](record)
+        except QuireError as error:
+            self.seqs[family, key] = -1
+            derived = family == CALL or (family == NOTE and note_kind(key) in (PINS, LAYOUTS))
+            if derived:
+                self.repairs[family, key] = None
+            yield Damage(family, key, str(error), derived=derived, error=error)
             return
-        self._check_end()
-        for number, counter in enumerate(head.counters):
-            if number not in self._found[SEGMENT]:
-                self._report(SEGMENT, number, f"segment record {number} ({counter.segment!r}) is missing.")
-        for number in sorted(set(range(head.next_message)) - self._found[MESSAGE] - self._needed[MESSAGE].keys()):
-            if not any(first <= number <= last for first, last in self._gaps):
-                self._report(MESSAGE, number, f"message record {number} is missing.")
-        self._check_counts(head)
-        if not self._is_damaged:
-            self._check_derived(head)
-
-    def _check_age(self) -> None:
-        for (family, key), entry in self._touched.items():
-            if self._seqs.get((family, key), entry) < entry:
-                self._report(family, key, f"{family} record {key} is out of date: entry {entry} changed it.")
-
-    def _check_end(self) -> None:
-        if self._entry > self._version:
-            text = f"its head is out of date: it is at {self._version}, and the journal ends at {self._entry}."
-            self._report("head", 0, text)
-        elif self._entry < self._version:
-            key = self._entry + 1
-            self._report(JOURNAL, key, f"journal record {key} is missing; the context is at {self._version}.")
-
-    def _check_counts(self, head: HeadRecord) -> None:
-        """Compare the numbers of records with the counts in the head."""
-        counts = head.counts
-        for number, counted in enumerate(counts.pages):
-            lost = any(segment_number(key) == number for key in self._needed[PAGE].keys() - self._found[PAGE])
-            if self._pages[number] < counted and not lost:
-                text = f"segment {head.counters[number].segment!r} has {self._pages[number]} of {counted} pages."
-                self._report(PAGE, number << NUMBER_BITS, text)
-        for key in set(counts.notes) - self._found[NOTE]:
-            self._report(NOTE, key, f"note record {key} is missing.")
-        checkpoints = sum(key >= CHECKPOINTS for key in (*self._found[NOTE], *self._needed[NOTE]))
-        if checkpoints < counts.checkpoints:
-            text = f"there are {checkpoints} of {counts.checkpoints} checkpoints."
-            self._report(NOTE, CHECKPOINTS, text)
-        anchors = len(self._found[ANCHOR])
-        if anchors < head.deferred_count:
-            self._report(ANCHOR, 0, f"an anchor record is missing; there are {anchors} of {head.deferred_count}.")
-
-    def _check_derived(self, head: HeadRecord) -> None:
-        """Compare derived records with the records that they are derived from."""
-        if head.tally_of >= 0:
-            self._tallies[head.tally_of] = head.tally
-        for key in self._tallies.keys() | self.children.keys():
-            counted = Tally.unpack(self._tallies.get(key, 0))
-            found = self.children.get(key, Tally())
-            is_read = key in self._tallies or key not in self._found[TALLY]
-            if is_read and counted.children != found.children:
-                text = f"it counts {counted.children} children, not {found.children}."
-                self._report(TALLY, key, text, derived=True)
-            elif is_read and counted.orders != found.orders:
-                self._report(TALLY, key, "its sum of the places of the children is wrong.", derived=True)
-        for key in self.pinned ^ self._found[PIN]:
-            self._report(PIN, key, "its pin and the list of pins disagree.", derived=True)
-        for key in self.wrong_calls():
-            self._report(CALL, key, f"call record {key} is missing or lacks a page.", derived=True)
-        layouts, vectors = len(self._found[LAYOUT]), len(self._found[VECTOR]) - 1
-        if layouts < head.layouts:
-            self._report(LAYOUT, 0, f"a layout record is missing; there are {layouts} of {head.layouts}.", derived=True)
-        if vectors < self._vectors:
-            text = f"a vector record is missing; there are {vectors} of {self._vectors}."
-            self._report(VECTOR, VECTOR_STATE, text, derived=True)
-
-    def wrong_calls(self) -> dict[int, tuple[int, ...]]:
-        """Return the right values of call records that are missing or lack a page."""
-        wrong: dict[int, tuple[int, ...]] = {}
-        for key, pages in self._calls.items():
-            stored = self._stored_calls.get(key, ())
-            if len(stored) < MAX_CALLERS and not set(pages) <= set(stored):
-                wrong[key] = tuple(dict.fromkeys(reversed(pages)))[:MAX_CALLERS][::-1]
-        return wrong
-
-    def _add_value(self, key: int, value: object) -> None:
+        if family != PAGE and (record.parent is not None or record.rank):
+            yield Damage(family, key, f"{name_of(family, key)} has a place, which only pages have.")
         match value:
             case PageRecord():
                 self._add_page(value)
-            case EntryRecord():
-                self._add_entry(key, value)
             case MessageRecord():
                 calls = (each for call in value.message.tool_calls for each in call_keys(call))
                 for found in (*calls, *map(message_id_key, value.ids)):
-                    self._calls.setdefault(found, []).append(value.page)
-            case NoteRecord() if key in (GAPS, PURGED):
-                self._gaps += value.gaps
-            case NoteRecord() if key == ORIGINS and self._head and len(value.origins) < len(self._head.lineage):
-                self._report(NOTE, key, f"note record {key} is out of date: it does not name all origins.")
-            case VectorState():
-                self._vectors = value.count
-            case int():
-                self._tallies[key] = value
+                    self._callers.setdefault(found, []).append(value.page)
             case tuple():
                 self._stored_calls[key] = value
+        if isinstance(value, PageRecord | Gone):
+            self.seqs[family, key] = page_seq(value)
+        elif family == NOTE:
+            self._add_note(key, cast(Note, value))
+
+    def _add_note(self, key: int, note: Note) -> None:
+        self.notes[key] = note
+        self.seqs[NOTE, key] = note.seq
+        if isinstance(note, DeferredChange) and note.before is not None:
+            self._need_body(Touched(PAGE_CODE, key - DEFERRED, note.before, note.parent, note.rank), NOTE, key)
 
     def _add_page(self, page: PageRecord) -> None:
-        self._needed[MESSAGE].update(dict.fromkeys(page.header.numbers, (PAGE, page.key)))
-        if page.header.body:
-            self._needed[BODY][page.header.body] = (PAGE, page.key)
-        if page.parent is not None and not page.is_cold:
-            self.children[page.parent] = self.children.get(page.parent, Tally()).plus(1, crc32(page.rank))
+        needed = [MESSAGES + number for number in page.header.numbers]
+        for key in (*needed, *([page.header.body] if page.header.body else [])):
+            self._needed[TEXT, key] = PAGE, page.key
+        if page.parent is not None:
+            self._needed.setdefault((PAGE, page.parent), (PAGE, page.key))
         if page.header.pinned:
-            self.pinned.add(page.key)
+            self._pinned.add(page.key)
 
-    def _add_entry(self, key: int, entry: EntryRecord) -> None:
-        """Check that the journal has no gap, and note the records that it touched.
-
-        A fork's journal starts at the entry that made the fork. Removed pages and notes leave a record under their key.
-        """
-        if key != self._entry + 1 and not (self._entry == 0 and entry.operation == "fork"):
-            missing = self._entry + 1
-            self._report(JOURNAL, missing, f"journal record {missing} is missing; the next one is {key}.")
-        self._entry = key
-        for touched in entry.touched:
-            self._touched[_TOUCHED[touched.family], touched.key] = key
-            if touched.family == PAGE_CODE:
-                self._needed[PAGE].setdefault(touched.key, (JOURNAL, key))
-                self._need_body(Record(touched.key, touched.before or b"", touched.group, touched.order), key)
-            if touched.family == NOTE_CODE:
-                self._needed[NOTE].setdefault(touched.key, (JOURNAL, key))
-
-    def _need_body(self, before: Record, entry: int) -> None:
+    def _need_body(self, touched: Touched, family: str, key: int) -> None:
         """Require the text of a previous version of a page. A purge removes the text together with the version."""
-        page = self._decode(JOURNAL, entry, lambda: decode_page(before)) if before.value else None
+        page = decode_touched(touched)
         if isinstance(page, PageRecord) and page.header.body:
-            self._needed[BODY].setdefault(page.header.body, (JOURNAL, entry))
+            self._needed.setdefault((TEXT, page.header.body), (family, key))
 
-    def _decode(self, family: str, key: int, decode: Callable[[], object]) -> object:
-        try:
-            return decode()
-        except QuireError as error:
-            self._report(family, key, str(error), derived=family in DERIVED, error=error)
-            return None
+    def _check_entries(self) -> Iterator[Damage]:
+        expected = self.head.first if self.head is not None else None
+        for stored in self._storage.entries(self._found.id):
+            if expected is not None and stored.seq != expected:
+                yield Damage("journal", expected, f"journal record {expected} is missing.")
+            expected = stored.seq + 1
+            try:
+                entry = decode_entry(stored)
+                self._add_entry(stored.seq, entry)
+            except QuireError as error:
+                yield Damage("journal", stored.seq, str(error), error=error)
+        if expected is not None and expected != self._found.seq + 1:
+            yield Damage(
+                "journal", expected, f"journal record {expected} is missing; the context is at {self._found.seq}."
+            )
 
-    def _report(
-        self,
-        family: str,
-        key: int,
-        text: str,
-        *,
-        derived: bool = False,
-        error: QuireError | None = None,
-        needed_by: int = -1,
-    ) -> None:
-        self._is_damaged |= not derived
-        if self._report_to is not None:
-            self._report_to(Damage(family, key, text, derived, error, needed_by))
-            return
-        if isinstance(error, NewerFormat):
-            raise error
-        if derived:
+    def _add_entry(self, seq: int, entry: EntryRecord) -> None:
+        for touched in entry.touched:
+            family: Family = PAGE if touched.family == PAGE_CODE else NOTE
+            key = touched.key if touched.family in (PAGE_CODE, NOTE_CODE) else SEGMENTS + touched.key
+            self._needed.setdefault((family, key), ("journal", seq))
+            self._last_change[family, key] = seq
+            if family == PAGE:
+                self._need_body(touched, "journal", seq)
+
+    def _check_references(self) -> Iterator[Damage]:
+        for (family, key), (source, number) in sorted(self._needed.items()):
+            if (family, key) not in self.seqs:
+                text = f"{name_of(family, key)} is missing; {source} record {number} refers to it."
+                yield Damage(family, key, text, needed_by=number if source == PAGE else -1)
+        for (family, key), seq in self._last_change.items():
+            if 0 <= self.seqs.get((family, key), seq) < seq:
+                yield Damage(family, key, f"{name_of(family, key)} is out of date: entry {seq} changed it.")
+        if self.head is not None:
+            yield from self._check_numbers(self.head)
+
+    def _check_numbers(self, head: HeadRecord) -> Iterator[Damage]:
+        """Check that no segment and no message is missing that nothing refers to."""
+        for number, counter in enumerate(head.counters):
+            if (NOTE, SEGMENTS + number) not in self.seqs and (NOTE, SEGMENTS + number) not in self._needed:
+                text = f"segment record {number} ({counter.segment!r}) is missing."
+                yield Damage(NOTE, SEGMENTS + number, text)
+        notes = (self.notes.get(key) for key in (GAPS, PURGED))
+        gaps = [gap for note in notes if isinstance(note, NoteRecord) for gap in note.gaps]
+        for number in range(head.next_message):
+            key = MESSAGES + number
+            is_known = (TEXT, key) in self.seqs or (TEXT, key) in self._needed
+            if not is_known and not any(first <= number <= last for first, last in gaps):
+                yield Damage(TEXT, key, f"message record {number} is missing.")
+
+    def _check_digests(self, head: HeadRecord) -> Iterator[Damage]:
+        """Compare the digests of the head with those of the records and of the pins that are missing.
+
+        A pin that is made again has another seq, so only the number of notes tells then.
+        """
+        for family in (PAGE, TEXT, NOTE):
+            found, right = self.digest(family), head.digests[CODES[family]]
+            repairs = [place for place in self.repairs if place[0] == family]
+            count = found.count + sum(place not in self.seqs for place in repairs)
+            if count != right.count:
+                yield Damage(family, 0, f"there are {count} of {right.count} {family} records.")
+            elif found != right and not repairs:
+                yield Damage(family, 0, f"a {family} record is out of date or replaced.")
+
+    def digest(self, family: Family) -> Digest:
+        """Return the digest of the stored records of a family."""
+        return digest_of((key, seq) for (of, key), seq in self.seqs.items() if of == family)
+
+    def _check_derived(self, head: HeadRecord) -> Iterator[Damage]:
+        """Compare derived records with the records that they are derived from."""
+        for key in self._pinned ^ {key - PINS for key in self.notes if note_kind(key) == PINS}:
+            self.repairs[NOTE, PINS + key] = PinRecord(self._found.seq + 1) if key in self._pinned else None
+            yield Damage(PAGE, key, "its pin and the list of pins disagree.", derived=True)
+        for key, pages in self._callers.items():
+            stored = self._stored_calls.get(key, ())
+            if len(stored) < MAX_CALLERS and not set(pages) <= set(stored):
+                self.repairs[CALL, key] = tuple(dict.fromkeys(reversed(pages)))[:MAX_CALLERS][::-1]
+                yield Damage(CALL, key, f"call record {key} is missing or lacks a page.", derived=True)
+        if self.digest(CALL) != head.digests[CODES[CALL]] and not any(family == CALL for family, _ in self.repairs):
+            yield Damage(CALL, 0, "a call record is missing.", derived=True)
+        bodies = {key for family, key in self.seqs if family == TEXT and key < MESSAGES}
+        self.unused = bodies - {key for family, key in self._needed if family == TEXT}
+
+
+def check_records(storage: Storage, context: str, found: Loaded) -> None:
+    """Read all records of a context in a snapshot. Raises `Corrupt` at the first damage."""
+    for damage in RecordCheck(storage, found).damages():
+        if isinstance(damage.error, NewerFormat):
+            raise damage.error
+        name, listing = short_repr(context), Hint("doctor", purpose="to list all damage")
+        if damage.derived:
             remedy = Hint("doctor", arguments="repair=True", purpose="to make it again")
-            raise Corrupt(f"Context {self._context!r}: {family} record {key} is wrong: {text}", remedy) from error
-        raise Corrupt(
-            f"Context {self._context!r}: {text} Restore it from a backup.",
-            Hint("doctor", purpose="to list all damage"),
-            Hint("backup", purpose="to copy the store with the damage"),
-        ) from error
-
-
-def check_records(storage: Storage, context: str, head: Head) -> None:
-    """Read all records of a context at `head`. Raises `Corrupt` at the first damage."""
-    read_records(RecordCheck(context, head), storage, context)
-
-
-def read_records(
-    check: RecordCheck, storage: Storage, context: str, pages: dict[int, PageRecord | Gone] | None = None
-) -> None:
-    """Pass all records of a context to a check, and add the pages among them to `pages`."""
-    for family in FAMILIES:
-        for record in storage.scan(context, family):
-            value = check.add(family, record)
-            if pages is not None and isinstance(value, PageRecord | Gone):
-                pages[record.key] = value
-    check.finish()
+            raise Corrupt(f"Context {name}: {damage.text}", remedy) from damage.error
+        copy = Hint("backup", purpose="to copy the store with the damage")
+        raise Corrupt(f"Context {name}: {damage.text} Restore it from a backup.", listing, copy) from damage.error

@@ -1,9 +1,9 @@
 """Lease: which worker may run a turn on a context, across processes and machines.
 
-A lease is the head of a small companion context in the same storage. Its conditional commit is a compare-and-set on
-every backend, and no lock or connection is held while a turn runs. A lease expires if a worker that waits for it sees
-no renewal for some time: no clock of another machine counts. Commits are safe without any clock: they carry the number
-of their turn, and the head of the context has the highest number.
+A lease is the head of a companion of the context. Its commit is refused if another worker was first, and no lock or
+connection is held while a turn runs. A lease expires if a worker that waits for it sees no renewal for some time: no
+clock of another machine counts. Commits are safe without any clock: they carry the number of their turn, and the head
+of the context has the highest number.
 """
 
 import os
@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.companion import LEASE, Write, companion_of, write_companion
 from quire.errors import Busy, Conflict, QuireError, StorageClosed
-from quire.storage.base import NOTE, RESERVED, Commit, Delete, Head, Put, Storage, Write
+from quire.storage.contract import NOTE, Loaded, Storage
 
 LEASE_SECONDS = 25.0
 """A lease expires if a waiter sees no renewal for this time."""
@@ -67,21 +68,16 @@ _decoder = msgspec.msgpack.Decoder(LeaseRecord)
 _key_decoder = msgspec.msgpack.Decoder(KeyRecord)
 
 
-def companion_of(context: str) -> str:
-    """Return the name of the context that holds the lease of another one."""
-    return RESERVED + blake2b(context.encode(), digest_size=16).hexdigest()
-
-
 class Lease:
     """The lease of one turn, from `acquire` to `release`. A thread of the process renews it."""
 
     def __init__(
-        self, storage: Storage, context: str, record: LeaseRecord, version: int, *, takes_over: bool = False
+        self, storage: Storage, context: str, record: LeaseRecord, found: Loaded, *, takes_over: bool = False
     ) -> None:
         self._storage = storage
-        self._name = companion_of(context)
+        self._name = companion_of(context, LEASE)
         self._record = record
-        self._version = version
+        self._found = found
         self._lock = threading.Lock()
         self.is_lost = False
         self.takes_over = takes_over
@@ -104,8 +100,7 @@ class Lease:
 
     def state_of(self, key: str) -> tuple[bool, int] | None:
         """Return whether the turn with a key finished, and how many messages it added; None if it is unknown."""
-        record = self._storage.get(self._name, NOTE, _hash(key))
-        turns = _key_decoder.decode(record.value).turns if record else ()
+        turns = _turns_of(self._storage, self._found, key)
         return next(((finished, added) for known, finished, added in turns if known == key), None)
 
     def settle(self) -> None:
@@ -120,75 +115,45 @@ class Lease:
     def release(self, *, key: str = "", finished: bool | None = None, added: int = 0) -> None:
         """End the lease; with `finished`, store the state of its key. Raises `Conflict` if it is lost."""
         turns = () if finished is None else ((key, finished, added),)
-        self._write(_replace_turns(self._storage, self._name, key, *turns) if key else [], released=True)
+        self._write(_replace_turns(self._storage, self._found, key, *turns) if key else [], released=True)
 
     def _write(self, writes: Sequence[Write] = (), **fields: object) -> None:
         with self._lock:
             try:
                 self._commit(writes, fields)
             except Conflict:
-                found = self._storage.head(self._name)
-                record = _decoder.decode(found.value) if found else None
+                found = self._storage.load(self._name)
+                record = _decoder.decode(found.head) if found else None
                 if found is None or record is None or _turn_of(record) != _turn_of(self._record):
                     self.is_lost = True
                     raise
-                self._version, self._record = found.version, record  # our last write succeeded, its reply was lost
+                self._found, self._record = found, record  # our last write succeeded, its reply was lost
                 self._commit(writes, fields)
 
     def _commit(self, writes: Sequence[Write], fields: dict[str, object]) -> None:
         record = replace(self._record, **fields)
-        value, seen = msgspec.msgpack.encode(record), msgspec.msgpack.encode(self._record)
-        self._storage.commit(self._name, Commit(self._version, self._version + 1, value, writes, seen))
-        self._version += 1
+        head = msgspec.msgpack.encode(record)
+        self._found = Loaded(*write_companion(self._storage, self._name, self._found, head, writes), head)
         self._record = record
 
 
 def acquire(
-    storage: Storage,
-    context: str,
-    *,
-    key: str,
-    keep: bool,
-    wait: float,
-    before: Callable[[], Head | None],
-    turn_of: Callable[[Head], int],
+    storage: Storage, context: str, *, key: str, keep: bool, wait: float, newest: Callable[[], tuple[int, int]]
 ) -> Lease:
     """Take the lease of a context. Wait up to `wait` seconds for its holder, then raise `Busy`.
 
-    `before` reads the head of the context. `turn_of` returns the highest turn number in that head.
+    `newest` reads the last entry of the context, and the highest number of a turn in its head.
     """
-    import socket  # late: most processes take no lease
-
-    name = companion_of(context)
+    name = companion_of(context, LEASE)
     deadline = time.monotonic() + wait
     pause, longest = _PAUSES
     while True:
-        found = storage.head(name)
-        lease = _decoder.decode(found.value) if found else None
+        found = storage.load(name)
+        lease = _decoder.decode(found.head) if found else None
         if found is None or lease is None or lease.released or _has_ended(name, lease, found):
-            head = before()
-            number = max(lease.number if lease else 0, turn_of(head) if head else 0) + 1
-            record = LeaseRecord(
-                number,
-                f"{socket.gethostname()} process {os.getpid()} {threading.current_thread().name}",
-                now_milliseconds(),
-                key,
-                keep,
-                head.version if head else 0,
-                owed=_owed_after(lease),
-                process=identify_process(),
-            )
-            version = found.version if found else 0
-            seen = found.value if found else b""
-            commit = Commit(
-                version, version + 1, msgspec.msgpack.encode(record), _write_unfinished(storage, name, lease), seen
-            )
-            try:
-                storage.commit(name, commit)
-            except Conflict:
-                continue  # another worker was first
-            is_open = lease is not None and not lease.released
-            return Lease(storage, context, record, version + 1, takes_over=is_open or bool(record.owed))
+            with suppress(Conflict):  # another worker was first
+                return _take(storage, context, found, lease, key=key, keep=keep, newest=newest())
+            continue
         left = deadline - time.monotonic()
         if left <= 0:
             raise _busy(context, lease)
@@ -196,22 +161,53 @@ def acquire(
         pause = min(longest, pause * 1.5)
 
 
+def _take(
+    storage: Storage,
+    context: str,
+    found: Loaded | None,
+    lease: LeaseRecord | None,
+    *,
+    key: str,
+    keep: bool,
+    newest: tuple[int, int],
+) -> Lease:
+    """Write the lease of a new turn after `lease`. Raises `Conflict` if another worker was first."""
+    import socket  # late: most processes take no lease
+
+    before, turn = newest
+    record = LeaseRecord(
+        max(lease.number if lease else 0, turn) + 1,
+        f"{socket.gethostname()} process {os.getpid()} {threading.current_thread().name}",
+        now_milliseconds(),
+        key,
+        keep,
+        before,
+        owed=_owed_after(lease),
+        process=identify_process(),
+    )
+    head = msgspec.msgpack.encode(record)
+    unfinished = _write_unfinished(storage, found, lease)
+    place = write_companion(storage, companion_of(context, LEASE), found, head, unfinished)
+    is_open = lease is not None and not lease.released
+    return Lease(storage, context, record, Loaded(*place, head), takes_over=is_open or bool(record.owed))
+
+
 _watched: dict[tuple[str, int, str, int], tuple[int, float]] = {}
 """The leases that this process has seen, with their last version and when it saw that first."""
 _MOST_WATCHED: Final = 1_000
 
 
-def _has_ended(name: str, lease: LeaseRecord, found: Head) -> bool:
+def _has_ended(name: str, lease: LeaseRecord, found: Loaded) -> bool:
     """Return whether the holder of a lease is dead, or has not renewed it for too long while this process watched."""
     if is_dead(lease.process):
         return True
     now = time.monotonic()
     version, since = _watched.get((name, *_turn_of(lease)), (0, now))
-    if version == found.version:
+    if version == found.seq:
         return now - since > LEASE_SECONDS
     if len(_watched) >= _MOST_WATCHED:
         _watched.clear()
-    _watched[name, *_turn_of(lease)] = found.version, now
+    _watched[name, *_turn_of(lease)] = found.seq, now
     return False
 
 
@@ -227,20 +223,23 @@ def _owed_after(lease: LeaseRecord | None) -> tuple[UnfinishedTurn, ...]:
     return lease.owed if lease.keep or lease.released else (*lease.owed, UnfinishedTurn(lease.number, lease.before))
 
 
-def _write_unfinished(storage: Storage, name: str, lease: LeaseRecord | None) -> list[Write]:
+def _write_unfinished(storage: Storage, found: Loaded | None, lease: LeaseRecord | None) -> list[Write]:
     """Return the write that marks the turn of a dead worker as unfinished, if the turn has a key and `keep`."""
-    if lease is None or lease.released or not lease.keep or not lease.key:
+    if found is None or lease is None or lease.released or not lease.keep or not lease.key:
         return []
-    return _replace_turns(storage, name, lease.key, (lease.key, False, 0))
+    return _replace_turns(storage, found, lease.key, (lease.key, False, 0))
 
 
-def _replace_turns(storage: Storage, name: str, key: str, *turns: tuple[str, bool, int]) -> list[Write]:
-    """Return the write that replaces the turns with a key, if it changes anything."""
-    found = storage.get(name, NOTE, _hash(key))
-    others = [turn for turn in _key_decoder.decode(found.value).turns if turn[0] != key] if found else []
-    if others or turns:
-        return [Put(NOTE, _hash(key), msgspec.msgpack.encode(KeyRecord((*others, *turns))))]
-    return [Delete(NOTE, _hash(key))] if found else []
+def _turns_of(storage: Storage, found: Loaded, key: str) -> tuple[tuple[str, bool, int], ...]:
+    record = storage.get(found.id, NOTE, [_hash(key)])[0]
+    return _key_decoder.decode(record.value).turns if record else ()
+
+
+def _replace_turns(storage: Storage, found: Loaded, key: str, *turns: tuple[str, bool, int]) -> list[Write]:
+    """Return the write that replaces the turns with a key."""
+    others = [turn for turn in _turns_of(storage, found, key) if turn[0] != key]
+    left = (*others, *turns)
+    return [(NOTE, _hash(key), msgspec.msgpack.encode(KeyRecord(left)) if left else None)]
 
 
 def _busy(context: str, lease: LeaseRecord) -> Busy:

@@ -1,88 +1,126 @@
-"""Pages and segments as the readable JSON and text files of the file backend."""
+"""Pages as other stores show them: as the readable files of a folder, and as items of a backend with five calls."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from quire.core.codec import decode_body, decode_head, decode_message, decode_note, decode_page, note_kind
 from quire.core.records import (
+    MESSAGES,
+    SEGMENTS,
     Gone,
     Header,
-    decode_body,
-    decode_head,
-    decode_message,
-    decode_page,
-    decode_segment,
+    HeadRecord,
+    PageRecord,
+    SegmentRecord,
     page_number,
     segment_number,
 )
+from quire.errors import Corrupt
 from quire.model.clock import to_datetime
 from quire.model.messages import messages_to_text
-from quire.model.pages import Mark, format_index
-from quire.model.text import decode_meta
-from quire.storage.base import BODY, MESSAGE, PAGE, SEGMENT
-from quire.storage.file import Lookup, PageFile
+from quire.model.pages import DetailPage, Mark, format_index
+from quire.model.text import decode_meta, format_json
+from quire.storage.contract import NOTE, PAGE, TEXT, Family, Record
+from quire.storage.paths import file_name
+
+Lookup = Callable[[Family, int], Record | None]
 
 
-class ContextDescription:
-    """Decodes the records of one context at one head. Every method raises `Corrupt`."""
+def describe(
+    seq: int, head: bytes, lookup: Lookup, changed: Iterable[tuple[Family, int]]
+) -> Iterator[tuple[str, bytes | None]]:
+    """Yield the files of changed records, as paths and contents; no content if there is no such page. Raises `Corrupt`.
 
-    def __init__(self, head: bytes, lookup: Lookup) -> None:
-        self._head = decode_head(head)
-        self._lookup = lookup
+    `lookup` returns the records of the context at entry `seq`, whose head is given.
+    """
+    known = decode_head(seq, head)
+    has_segments = False
+    for family, key in changed:
+        has_segments = has_segments or (family == NOTE and note_kind(key) == SEGMENTS)
+        if family == PAGE:
+            yield from _page_files(known, lookup, key)
+    if has_segments:
+        yield "segments.json", format_json(_segments(known, lookup))
 
-    def segments(self) -> list[dict[str, Any]]:
-        """Return the JSON of all segments, in order."""
-        rows: list[dict[str, Any]] = []
-        for number, counter in enumerate(self._head.counters):
-            found = self._lookup(SEGMENT, number)
-            segment = decode_segment(number, found.value) if found else None
-            if segment is not None and not segment.gone:
-                rows.append(
-                    {
-                        "id": counter.segment,
-                        "name": segment.name,
-                        "description": segment.description,
-                        "type": segment.type.name,
-                        "permission": segment.permission.name,
-                        "maxCapacity": segment.max_capacity,
-                        "position": segment.position,
-                    }
-                )
-        return sorted(rows, key=lambda row: row["position"])
 
-    def page(self, key: int) -> PageFile:
-        """Return the readable form of a page."""
-        segment, index = self._head.counters[segment_number(key)].segment, self._index(key)
-        record = self._lookup(PAGE, key)
+def describe_page(seq: int, head: bytes, lookup: Lookup, key: int) -> DetailPage | None:
+    """Return a page as an item with its type and text in `meta`; None if it was removed or is damaged."""
+    try:
+        known, record = decode_head(seq, head), lookup(PAGE, key)
         page = decode_page(record) if record else None
         if page is None or isinstance(page, Gone):
-            return PageFile(segment, index, None, str)
-        header = page.header
-        form: dict[str, Any] = {
-            "index": index,
-            "type": "ContentsPage" if header.folder else "DetailPage",
-            "name": header.name,
-            "description": header.description,
-            "parent": None if page.parent is None else self._index(page.parent),
-            "lifecycle": header.lifecycle.name,
-            "visibility": header.visibility.name,
-            "pinned": header.pinned,
-            "author": self._head.actors[header.author],
-            "meta": decode_meta(header.meta),
-            "summaryTokens": header.summary_tokens,
-            "tokens": header.tokens,
-            "createdAt": to_datetime(header.created).isoformat(),
-            "updatedAt": to_datetime(header.created + header.age).isoformat(),
-            "body": list(header.numbers) or header.body,
-        }
-        if header.mark is not Mark.NONE:
-            form["mark"] = header.mark.name
-        return PageFile(segment, index, form, lambda: self._text(header))
+            return None
+        form, text = _form(known, _index(known, key), page), _text(lookup, page.header)
+    except (Corrupt, IndexError):
+        return None
+    fields = {name: form[name] for name in ("index", "name", "description", "parent", "author", "tokens")}
+    return DetailPage(**fields, meta={**form["meta"], "type": form["type"], "detail": text})
 
-    def _index(self, key: int) -> str:
-        return format_index(self._head.counters[segment_number(key)].segment, page_number(key))
 
-    def _text(self, header: Header) -> str:
-        if header.numbers:
-            found = ((number, self._lookup(MESSAGE, number)) for number in header.numbers)
-            return messages_to_text(decode_message(number, record.value).message for number, record in found if record)
-        record = self._lookup(BODY, header.body)
-        return decode_body(header.body, record.value) if record else ""
+def _segments(head: HeadRecord, lookup: Lookup) -> list[dict[str, Any]]:
+    """Return the JSON of all segments, in order."""
+    rows: list[dict[str, Any]] = []
+    for number, counter in enumerate(head.counters):
+        found = lookup(NOTE, SEGMENTS + number)
+        segment = decode_note(found) if found else None
+        if isinstance(segment, SegmentRecord) and not segment.gone:
+            rows.append(
+                {
+                    "id": counter.segment,
+                    "name": segment.name,
+                    "description": segment.description,
+                    "type": segment.type.name,
+                    "permission": segment.permission.name,
+                    "maxCapacity": segment.max_capacity,
+                    "position": segment.position,
+                }
+            )
+    return sorted(rows, key=lambda row: row["position"])
+
+
+def _page_files(head: HeadRecord, lookup: Lookup, key: int) -> Iterator[tuple[str, bytes | None]]:
+    index = _index(head, key)
+    path = f"pages/{file_name(head.counters[segment_number(key)].segment)}/{file_name(index)}"
+    record = lookup(PAGE, key)
+    page = decode_page(record) if record else None
+    if page is None or isinstance(page, Gone):
+        yield f"{path}.json", None
+        yield f"{path}.txt", None
+        return
+    text = _text(lookup, page.header)
+    yield f"{path}.json", format_json(_form(head, index, page))
+    yield f"{path}.txt", text.encode() if text else None
+
+
+def _form(head: HeadRecord, index: str, page: PageRecord) -> dict[str, Any]:
+    header = page.header
+    form: dict[str, Any] = {
+        "index": index,
+        "type": "ContentsPage" if header.folder else "DetailPage",
+        "name": header.name,
+        "description": header.description,
+        "parent": None if page.parent is None else _index(head, page.parent),
+        "lifecycle": header.lifecycle.name,
+        "visibility": header.visibility.name,
+        "pinned": header.pinned,
+        "author": head.actors[header.author],
+        "meta": decode_meta(header.meta),
+        "summaryTokens": header.summary_tokens,
+        "tokens": header.tokens,
+        "createdAt": to_datetime(header.created).isoformat(),
+        "updatedAt": to_datetime(header.created + header.age).isoformat(),
+        "body": list(header.numbers) or header.body,
+    }
+    return form if header.mark is Mark.NONE else {**form, "mark": header.mark.name}
+
+
+def _index(head: HeadRecord, key: int) -> str:
+    return format_index(head.counters[segment_number(key)].segment, page_number(key))
+
+
+def _text(lookup: Lookup, header: Header) -> str:
+    if header.numbers:
+        found = (lookup(TEXT, MESSAGES + number) for number in header.numbers)
+        return messages_to_text(decode_message(record).message for record in found if record)
+    record = lookup(TEXT, header.body) if header.body else None
+    return decode_body(record) if record else ""

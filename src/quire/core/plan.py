@@ -8,14 +8,13 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from quire.core.codec import encode_message
 from quire.core.derived_records import LayoutRecord
 from quire.core.reader import (
-    EMPTY_FOLDER,
-    Folder,
     Numbering,
     Reader,
     Slot,
@@ -29,6 +28,7 @@ from quire.core.records import (
     GAPS,
     MAX_CALLERS,
     Counter,
+    EntryRecord,
     Gone,
     Header,
     MessageRecord,
@@ -37,7 +37,6 @@ from quire.core.records import (
     SegmentRecord,
     SentView,
     call_keys,
-    encode_record,
     message_id_key,
     page_key,
     page_line,
@@ -47,12 +46,21 @@ from quire.core.state import State
 from quire.errors import InvalidOperation
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import MAX_NUMBER, MAX_SEGMENTS, PageIndex
-from quire.storage.base import MESSAGE, Patch, Write
+from quire.storage.contract import TEXT, Family, Record
 
 if TYPE_CHECKING:  # imported when it is used
     from quire.core.redaction import Redaction
 
 T = TypeVar("T")
+
+
+class Erasure(NamedTuple):
+    """A record that a purge rewrites without parts of it, or deletes (None)."""
+
+    family: Family
+    key: int
+    record: Record | None = None
+
 
 _CROWD = 32
 """The number of siblings on each side of a place that get new ranks first."""
@@ -88,8 +96,10 @@ class Plan(Reader):
         self.messages: dict[int, MessageRecord] = {}
         self.destroyed_messages: set[int] = set()
         """Numbers of the messages that this plan deletes."""
-        self.erasures: list[Write] = []
-        """Further writes of a purge, or of a fold to derived records."""
+        self.erasures: list[Erasure] = []
+        """Further writes of a purge."""
+        self.rewritten: dict[int, EntryRecord] = {}
+        """Older entries that a purge rewrites."""
         self.layouts: dict[int, LayoutRecord | None] = {}
         """New layouts of segments; None deletes one."""
         self.calls: dict[int, tuple[int, ...]] = {}
@@ -104,11 +114,11 @@ class Plan(Reader):
         self.count = count
         """Returns the number of tokens of a text."""
         self.pages: dict[int, PageRecord | Gone] = {}
-        self._groups: dict[tuple[int, bool], list[tuple[bytes, int, PageRecord]]] = {}  # by folder, in order
+        self._groups: dict[tuple[int, bool], list[tuple[int, int, PageRecord]]] = {}  # by folder, in order
         self._turns: dict[int, int] = {}
         self.segments: dict[int, SegmentRecord] = {}
-        self._last: dict[int, bytes] = {}
-        self._gaps: dict[int, tuple[bytes, bytes]] = {}  # by folder: a range of ranks without stored children
+        self._last: dict[int, int] = {}
+        self._gaps: dict[int, tuple[int, int]] = {}  # by folder: a range of ranks without stored children
         self._pins: dict[int, bool] = {}
 
     # Reading, as if the changes were made
@@ -155,9 +165,8 @@ class Plan(Reader):
         """Return the page as it was before this plan."""
         return None if key in self.new_keys else self.state.page(key)
 
-    def stored_folder(self, key: int) -> Folder:
-        """Return the number of children and the highest rank of a folder before this plan."""
-        return EMPTY_FOLDER if key in self.new_keys else self.state.folder(key)
+    def _stored_last_rank(self, folder: int) -> int:
+        return 0 if folder in self.new_keys else self.state.last_rank(folder)
 
     def members(
         self, folder: int, *, after: Slot | None = None, reverse: bool = False, cold: bool = False
@@ -178,7 +187,7 @@ class Plan(Reader):
                 here[: bisect_left(here, (rank, key))][::-1] if reverse else here[bisect_left(here, (rank, key + 1)) :]
             )
         if here and reverse and after is None:
-            newest, count = self.stored_folder(folder).last or b"", 0
+            newest, count = self._stored_last_rank(folder), 0
             for rank, _, page in here:  # planned pages after all stored pages: no stored page is read for them
                 if rank <= newest:
                     break
@@ -276,14 +285,13 @@ class Plan(Reader):
     def erase_tails(self, pages: Collection[int], numbers: Container[int]) -> None:
         """Remove the stored view texts that show these pages from the messages with these numbers.
 
-        Messages keep the texts at the end of the view that they answer. A message that a fork shares with its origin is
-        one record: the context that owns the record changes it for both.
+        Messages keep the texts at the end of the view that they answer.
         """
         for number, record in self.state.message_records(0, self.state.next_message):
             left = record.sent.without_pages(pages) if record.sent is not None and number in numbers else record.sent
             if left != record.sent:
-                mark = self.state.mark.at(record.seq)
-                self.erasures.append(Patch(MESSAGE, number, encode_record(number, replace(record, sent=left), mark)))
+                changed = encode_message(number, replace(record, sent=left))
+                self.erasures.append(Erasure(TEXT, changed.key, changed))
 
     def set_id(self, number: int, message_id: str) -> None:
         """Give a new message an id by which it is known."""
@@ -314,9 +322,9 @@ class Plan(Reader):
                 return self._change(record, record.parent, record.rank, fields)
         return record
 
-    def place(self, record: PageRecord, parent: int, rank: bytes, **fields: Any) -> PageRecord:
+    def place(self, record: PageRecord, parent: int, rank: int, **fields: Any) -> PageRecord:
         """Move a page to another place, optionally with other header fields."""
-        if rank > self._last.get(parent, b""):
+        if rank > self._last.get(parent, 0):
             self._last[parent] = rank
         return self._change(record, parent, rank, fields)
 
@@ -326,11 +334,10 @@ class Plan(Reader):
         rank = self.free_rank(home, slot_of(record)) if home == record.parent else self.append_rank(home)
         self.place(record, home, rank, **fields)
 
-    def create(self, key: int, parent: int | None, rank: bytes, header: Header) -> PageRecord:
+    def create(self, key: int, parent: int | None, rank: int, header: Header) -> PageRecord:
         """Add a page with a key that was never used."""
         if parent is not None:
-            last = self._last.get(parent)
-            self._last[parent] = rank if last is None or rank > last else last
+            self._last[parent] = max(rank, self._last.get(parent, 0))
         record = PageRecord(key, parent, rank, header)
         if header.pinned or key not in self.new_keys:
             return self._write(record)
@@ -421,26 +428,25 @@ class Plan(Reader):
 
     # Ranks
 
-    def append_rank(self, folder: int) -> bytes:
+    def append_rank(self, folder: int) -> int:
         """Return the rank after all children that a folder has or had."""
-        planned, known = self._last.get(folder), self.stored_folder(folder).last
-        rank = rank_after(max(planned or b"", known or b"") or None)
+        rank = rank_after(max(self._last.get(folder, 0), self._stored_last_rank(folder)))
         if rank is None:
             raise InvalidOperation(f"Folder {self.index(folder)!r} is full: use another folder.")
         return rank
 
-    def rank_before(self, folder: int, sibling: int) -> bytes:
+    def rank_before(self, folder: int, sibling: int) -> int:
         """Return a rank directly before a child of the folder, and after the cold pages that would return before it."""
         for _ in range(2):
             high = self.require_referenced(sibling, folder)
             low = next(self._all_members(folder, after=slot_of(high), reverse=True), None)
-            rank = rank_between(low.rank if low else None, high.rank)
+            rank = rank_between(low.rank if low else 0, high.rank)
             if rank is not None:
                 return rank
             self._spread(folder, high)
         raise InvalidOperation(f"There is no room before {self.index(sibling)!r}; move that page, then try again.")
 
-    def free_rank(self, folder: int, wanted: Slot, leaving: Container[int] = ()) -> bytes:
+    def free_rank(self, folder: int, wanted: Slot, leaving: Container[int] = ()) -> int:
         """Return the wanted rank if no child has it, else one that keeps the order of ranks and keys.
 
         `leaving` are children that this plan moves away; their ranks are free.
@@ -452,7 +458,7 @@ class Plan(Reader):
         is_free = True
         for page in self.state.members(folder, after=(rank, -1)):
             if page.rank != rank:
-                self._gaps[folder] = (rank + b"\0", page.rank)
+                self._gaps[folder] = (rank + 1, page.rank)
                 break
             is_free = is_free and (page.key in self.pages or page.key in leaving)
         if is_free:
@@ -467,13 +473,13 @@ class Plan(Reader):
 
     def _spread(self, folder: int, around: PageRecord) -> None:
         """Give the siblings around a place new ranks in the same order: as few of them as have room."""
-        few, fresh, crowd = _CROWD, list[bytes](), [around]
+        few, fresh, crowd = _CROWD, list[int](), [around]
         while not fresh:
             before, after = (
                 list(islice(self._all_members(folder, after=slot_of(around), reverse=reverse), few))
                 for reverse in (True, False)
             )
-            low = before.pop().rank if len(before) == few else None
+            low = before.pop().rank if len(before) == few else 0
             high = after.pop().rank if len(after) == few else None
             crowd = [*reversed(before), around, *after]
             fresh = spread_ranks(low, high, len(crowd))
@@ -481,7 +487,7 @@ class Plan(Reader):
         for page, rank in zip(crowd, fresh, strict=True):
             self.place(page, folder, rank)
 
-    def _change(self, record: PageRecord, parent: int | None, rank: bytes, fields: Mapping[str, Any]) -> PageRecord:
+    def _change(self, record: PageRecord, parent: int | None, rank: int, fields: Mapping[str, Any]) -> PageRecord:
         """Write a page with another place or other header fields."""
         changed = PageRecord(record.key, parent, rank, self._stamp(record.header, fields))
         if record.header.pinned or changed.header.pinned:

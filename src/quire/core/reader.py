@@ -1,16 +1,12 @@
 """Reader: queries on pages, segments and messages that work for every source of these records.
 
 `State` reads what is stored. `Plan` reads what its changes would give. Both are readers, so each rule is written once.
-`FolderRows` and `PageCache` keep in memory what a state has read. The ranks, which order siblings, are here too.
 """
 
-from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Final
 
 from quire.core.derived_records import LayoutRecord
 from quire.core.records import (
@@ -23,28 +19,50 @@ from quire.core.records import (
     NoteRecord,
     PageRecord,
     SegmentRecord,
-    Tally,
     page_key,
     page_number,
     segment_number,
 )
 from quire.errors import Hint, InvalidOperation, NoSuchPage, NoSuchSegment, QuireError
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility, format_index, parse_index
-from quire.model.sized_cache import SizedCache
 
 _DEEPEST = 100_000
-Slot = tuple[bytes, int]
+Slot = tuple[int, int]
 """A page's place among its siblings: (rank, key)."""
 
-# A rank is a number of eight bytes; siblings sort by it, so appending and inserting never change a neighbour. Appending
-# leaves a gap after the last rank. Inserting takes the middle of a gap. `rank_between` returns None when there is no
-# room; the plan then gives the crowded siblings new ranks with `spread_ranks`, between neighbours that keep theirs.
-_RANK_BYTES = 8
-_FIRST_RANK = 1 << 60
-_LAST_RANK = (1 << 62) - 1
-_GAP = 1 << 20
-_LEAST_STEP = 1 << 10
+
+# Ranks order siblings. Appending leaves a gap after the last rank; inserting takes the middle of a gap, so that it
+# never changes a neighbour. `rank_between` returns None without room; then crowded siblings get new ranks.
+_FIRST_RANK: Final = 1 << 60
+_LAST_RANK: Final = (1 << 62) - 1
+_GAP: Final = 1 << 20
+_LEAST_STEP: Final = 1 << 10
 """The least distance of new ranks for crowded siblings."""
+
+
+def rank_after(last: int) -> int | None:
+    """Return the rank after `last` (0: the first rank), or None if all numbers are used."""
+    number = last + _GAP if last else _FIRST_RANK
+    return number if number <= _LAST_RANK else None
+
+
+def rank_between(low: int, high: int) -> int | None:
+    """Return a rank between two neighbours (`low` 0: before all), or None if there is no room."""
+    return (low + high) // 2 if high - low > 1 else None
+
+
+def spread_ranks(low: int, high: int | None, count: int) -> list[int]:
+    """Return `count` ranks, evenly spread between two neighbours; nothing if they are too near.
+
+    `low` is 0 if there is no neighbour before, `high` is None if there is none after.
+    """
+    step = min(((_LAST_RANK if high is None else high) - low) // (count + 1), _GAP)
+    return [low + step * place for place in range(1, count + 1)] if step >= _LEAST_STEP else []
+
+
+def initial_ranks(count: int) -> Iterator[int]:
+    """Yield the first ranks for `count` siblings, in order."""
+    return (_FIRST_RANK + place * _GAP for place in range(count))
 
 
 def slot_of(record: PageRecord) -> Slot:
@@ -55,110 +73,6 @@ def slot_of(record: PageRecord) -> Slot:
 def numbers_used_up(segment_id: str) -> InvalidOperation:
     """Return the error for a segment without further page numbers."""
     return InvalidOperation(f"Segment {segment_id!r} has used all its page numbers; use another segment.")
-
-
-def rank_after(last: bytes | None) -> bytes | None:
-    """Return the rank after `last` (None: the first rank), or None if all numbers are used."""
-    number = _FIRST_RANK if last is None else int.from_bytes(last) + _GAP
-    return number.to_bytes(_RANK_BYTES) if number <= _LAST_RANK else None
-
-
-def rank_between(low: bytes | None, high: bytes) -> bytes | None:
-    """Return a rank between two neighbours (`low` None: before all), or None if there is no room."""
-    first, last = int.from_bytes(low or b""), int.from_bytes(high)
-    return ((first + last) // 2).to_bytes(_RANK_BYTES) if last - first > 1 else None
-
-
-def spread_ranks(low: bytes | None, high: bytes | None, count: int) -> list[bytes]:
-    """Return `count` ranks, evenly spread between two neighbours (None: no neighbour); nothing if they are too near."""
-    first = int.from_bytes(low or b"")
-    last = _LAST_RANK if high is None else int.from_bytes(high)
-    step = min((last - first) // (count + 1), _GAP)
-    return (
-        [(first + step * place).to_bytes(_RANK_BYTES) for place in range(1, count + 1)] if step >= _LEAST_STEP else []
-    )
-
-
-def initial_ranks(count: int) -> Iterator[bytes]:
-    """Yield the first ranks for `count` siblings, in order."""
-    for place in range(count):
-        yield (_FIRST_RANK + place * _GAP).to_bytes(_RANK_BYTES)
-
-
-class Folder(Struct, frozen=True, gc=False):
-    """The data for appending to a folder: its children, and the highest rank ever used in it."""
-
-    tally: Tally
-    last: bytes | None
-
-
-EMPTY_FOLDER: Final = Folder(Tally(), None)
-LONGEST_ROW: Final = 256
-_MOST_ROWS: Final = 64
-
-
-class FolderRows:
-    """All children of some folders in order, kept in memory: a fold reads the same folders again and again."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, list[PageRecord]] = {}
-
-    def members(self, folder: int, after: Slot | None, *, reverse: bool) -> Iterable[PageRecord] | None:
-        """Return the children of a folder before or after a place, in this direction; None if they are not kept."""
-        row = self._rows.get(folder)
-        if row is None or after is None:
-            return row if row is None or not reverse else reversed(row)
-        if reverse:
-            return reversed(row[: bisect_left(row, after, key=slot_of)])
-        return row[bisect_right(row, after, key=slot_of) :]
-
-    def keep(self, folder: int, row: list[PageRecord]) -> None:
-        """Keep all children of a folder, unless they are many."""
-        if len(row) <= LONGEST_ROW:
-            self._rows[folder] = row
-            if len(self._rows) > _MOST_ROWS:
-                del self._rows[next(iter(self._rows))]
-
-    def clear(self) -> None:
-        """Drop all rows."""
-        self._rows.clear()
-
-    def follow(self, version: int, pages: "Mapping[int, PageRecord | Gone]", folders: Mapping[int, Folder]) -> None:
-        """Update the rows after a commit that changed `pages`. All children of a new folder are among these pages."""
-        if len(pages) == 1:  # the usual case
-            (page,) = pages.values()
-            if self._follow_last(version, page, moved=bool(folders)):
-                return
-        changed: dict[int, list[PageRecord]] = {folder: [] for folder in folders}
-        for page in pages.values():
-            if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
-                changed.setdefault(page.parent, []).append(page)
-        for folder, found in changed.items():
-            own = pages.get(folder)
-            row = [] if isinstance(own, PageRecord) and own.header.born == version else self._rows.pop(folder, None)
-            if row is not None:
-                left = (page for page in row if page.key not in pages)
-                self.keep(folder, sorted([*left, *found], key=slot_of))
-
-    def _follow_last(self, version: int, page: "PageRecord | Gone", *, moved: bool) -> bool:
-        """Update the row of one changed page if the page is appended to the row or is its last page.
-
-        Return False if the rows need a full update. If the folder has no row, a page that did not move needs no
-        update, and neither does a new page that is not a folder.
-        """
-        if not isinstance(page, PageRecord) or page.parent is None or page.is_cold:
-            return False
-        is_new = page.header.born == version
-        row = self._rows.get(page.parent)
-        if row is None:
-            return not page.header.folder if is_new else not moved
-        if not row or slot_of(page) < slot_of(row[-1]):
-            return False
-        is_known = page.key == row[-1].key
-        if is_known or is_new:
-            del self._rows[page.parent]
-            self.keep(page.parent, [*(row[:-1] if is_known else row), page])
-        return is_known or is_new
 
 
 Gap = tuple[int, int]
@@ -266,10 +180,6 @@ class Reader:
     ) -> Iterator[PageRecord]:
         """Yield the children of a folder in order, or with `cold` the pages that were archived cold from it."""
         return self._reader.members(folder, after=after, reverse=reverse, cold=cold)
-
-    def check_folder(self, key: int) -> None:
-        """Raise `Corrupt` if a child of a folder is missing. Call it before only a part of the children is read."""
-        self._reader.check_folder(key)
 
     def pinned_below(self, key: int) -> bool:
         """Return True if any page below this one is pinned."""
@@ -428,7 +338,6 @@ class Reader:
         """Yield the pages of the segment that come after a page and its subtree, in order."""
         for place in (record, *self.ancestors(record)):
             if place.parent is not None:
-                self.check_folder(place.parent)
                 for sibling in self.members(place.parent, after=slot_of(place)):
                     yield from (page for _, page in self.subtree(sibling))
 
@@ -479,14 +388,12 @@ class Reader:
             if conversation is None:
                 return
             folder = page_key(conversation, 0)
-        self.check_folder(folder)
         stack = [self.members(folder, reverse=True)]
         while stack:
             page = next(stack[-1], None)
             if page is None:
                 stack.pop()
             elif page.header.folder:
-                self.check_folder(page.key)
                 stack.append(self.members(page.key, reverse=True))
             else:
                 yield page
@@ -514,47 +421,3 @@ class Reader:
         if tail.isdecimal():
             plain = f"{head}{dash}{int(tail)}"
         return plain if plain != index and self.key_of(plain) is not None else None
-
-
-class PageCache:
-    """At most `max_pages` pages by key, and all pinned pages that were read.
-
-    The text and the messages of an evicted page are dropped from `bodies`, where texts have the key of the body and
-    messages the key ~number.
-    """
-
-    def __init__(self, max_pages: int, bodies: SizedCache[int, Any]) -> None:
-        self.recent: OrderedDict[int, PageRecord | Gone] = OrderedDict()
-        self.pinned: dict[int, PageRecord] = {}
-        self._max_pages = max_pages
-        self._bodies = bodies
-
-    def keep(self, key: int, page: PageRecord | Gone) -> None:
-        """Keep a page as the most recently used one."""
-        if isinstance(page, PageRecord) and page.header.pinned:
-            self.recent.pop(key, None)
-            self.pinned[key] = page
-            return
-        self.pinned.pop(key, None)
-        self.recent[key] = page
-        self.recent.move_to_end(key)
-        if len(self.recent) > self._max_pages:
-            self.trim(self._max_pages)
-
-    def evict(self, key: int) -> None:
-        """Evict one page, also a pinned one."""
-        self.drop_body(self.recent.pop(key, None) or self.pinned.pop(key, None))
-
-    def trim(self, size: int) -> int:
-        """Evict the least recently used pages until `size` are left. Return how many were evicted."""
-        before = len(self.recent)
-        while len(self.recent) > size:
-            self.drop_body(self.recent.popitem(last=False)[1])
-        return before - len(self.recent)
-
-    def drop_body(self, page: PageRecord | Gone | None) -> None:
-        """Drop the text and the messages of a page."""
-        if isinstance(page, PageRecord):
-            self._bodies.drop(page.header.body)
-            for number in page.header.numbers:
-                self._bodies.drop(~number)

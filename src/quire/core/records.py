@@ -1,64 +1,36 @@
-"""Records: the values that quire stores, and the codec between them and bytes.
+"""Records: the values that quire stores. `codec` turns them into bytes and back.
 
-The key of a page holds the number of its segment and its own number. The parent of a page is the group of its record,
-and its rank is the order of the record, so a folder and the list of its children cannot disagree. A cold page is in the
-*cold* group of its old folder: out of the tree, with its place remembered. A removed page leaves a `Gone`: no index is
-used twice, an old index can name the new one, and undo can see later changes.
+The key of a page holds the number of its segment and its own number. The parent of a page and its rank are fields of
+its record in the storage, so a folder and the list of its children cannot disagree. A cold page has the *cold* parent
+of its old folder: out of the tree, with its place remembered. A removed page leaves a `Gone`: no index is used twice,
+an old index can name the new one, and undo can see later changes.
 
 Structs are stored as arrays: a field may be appended with a default, never moved or removed.
 """
 
 from collections.abc import Collection
-from typing import Final, Protocol, TypeVar
+from typing import Final
 from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
-from quire.errors import Corrupt, NewerFormat, OlderFormat
 from quire.model.messages import Message, ToolCall
 from quire.model.pages import NUMBER_BITS, Form, Lifecycle, Mark, PageIndex, Permission, SegmentType, Visibility
 from quire.model.text import spell_id, spell_name
-from quire.storage.base import KEY_BITS, Record
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The format of the records in this version. Contexts of older formats are refused."""
 DEFAULT_BUDGET: Final = 128_000
 """The budget of a context for which none was set."""
-COLD_GROUP: Final = 1 << KEY_BITS
-_SEAL: Final = 4
-_LARGE: Final = 1 << 16
-_FOREIGN: Final = "it belongs to another context"
-_MARKED: Final = 0x5EA1ED
-"""Is mixed into the checksum of a record with a mark, to distinguish it from a record without one."""
+KEY_BITS: Final = 38
+"""The bits of the key of a page."""
+COLD: Final = 1 << KEY_BITS
+"""Is added to the key of a folder: the parent of the pages that were archived cold from it."""
+MESSAGES: Final = 1 << KEY_BITS
+"""The first key of messages among the texts. The bodies of pages have the keys before it."""
 _NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 _COLD: Final = Lifecycle.COLD_ARCHIVED  # reading a member from its enum takes several times as long as comparing it
-
-T = TypeVar("T")
-V = TypeVar("V", covariant=True)
-
-
-class ContextMark(bytes):
-    """Four bytes in every record that identify its context, because all contexts of a store use the same keys.
-
-    `origins` are the contexts that a fork comes from. A fork also reads the records that they wrote before the fork.
-    """
-
-    origins: tuple["Origin", ...] = ()
-
-    def at(self, seq: int) -> bytes:
-        """Return the mark of the records that entry `seq` wrote: that of an origin, if it was before the fork."""
-        return next((origin.mark for origin in self.origins if seq <= origin.seq), self)
-
-
-NO_MARK: Final = ContextMark()
-"""A decoder with this mark accepts the records of all contexts."""
-
-
-class Decode(Protocol[V]):
-    """A function from the key and bytes of a record to its value."""
-
-    def __call__(self, key: int, value: bytes, mark: ContextMark = NO_MARK) -> V: ...
 
 
 def page_key(segment: int, number: int) -> int:
@@ -132,7 +104,7 @@ class PageRecord(Struct, frozen=True, gc=False):
 
     key: int
     parent: int | None
-    rank: bytes
+    rank: int
     header: Header
 
     @property
@@ -140,15 +112,19 @@ class PageRecord(Struct, frozen=True, gc=False):
         return self.key & _NUMBER_MASK == 0
 
     @property
+    def is_below_root(self) -> bool:
+        return self.parent is not None and self.parent & _NUMBER_MASK == 0
+
+    @property
     def is_cold(self) -> bool:
         return self.header.lifecycle is _COLD
 
     @property
-    def group(self) -> int | None:
-        """The storage group of this record."""
+    def stored_parent(self) -> int | None:
+        """The parent of this record in the storage."""
         if self.header.lifecycle is not _COLD or self.parent is None:
             return self.parent
-        return self.parent | COLD_GROUP
+        return self.parent | COLD
 
 
 class SegmentRecord(Struct, frozen=True, array_like=True, gc=False):
@@ -173,93 +149,50 @@ class Counter(Struct, frozen=True, array_like=True, gc=False):
     next: int
 
 
-class Counts(Struct, frozen=True, array_like=True, gc=False):
-    """How many records a context has, so that a missing one is noticed.
+class Digest(Struct, frozen=True, array_like=True, gc=False):
+    """The number of records of a family, and a sum over their keys and seqs: a missing or outdated one is noticed."""
 
-    `first_entry` is the key of the first journal entry; that of a fork is not 1. `pages` has the number of page records
-    of each segment, with those of removed pages. `notes` has the keys of all notes below the checkpoints.
-    """
+    count: int = 0
+    sum: int = 0
 
-    first_entry: int = 1
-    pages: tuple[int, ...] = ()
-    pins: int = 0
-    notes: tuple[int, ...] = ()
-    checkpoints: int = 0
+    def plus(self, count: int, change: int) -> "Digest":
+        """Return the digest with so many further records, which change the sum."""
+        return Digest(self.count + count, (self.sum + change) & _SUM_MASK)
 
 
-class Tally(Struct, frozen=True, gc=False):
-    """The number of children of a folder, and the sum of their orders (see `sum_orders`).
-
-    It is stored as one number.
-    """
-
-    children: int = 0
-    orders: int = 0
-
-    @classmethod
-    def unpack(cls, stored: int) -> "Tally":
-        """Return the tally that is stored as this number."""
-        return cls(stored & 0xFFFFFFFF, stored >> 32)
-
-    def pack(self) -> int:
-        """Return the number to store."""
-        return self.orders << 32 | self.children
-
-    def plus(self, children: int, orders: int) -> "Tally":
-        """Return the tally with further children."""
-        return Tally(self.children + children, (self.orders + orders) & 0xFFFFFFFF)
+_SUM_MASK: Final = (1 << 63) - 1
 
 
-class Origin(Struct, frozen=True, array_like=True, gc=False):
-    """A context that a fork comes from: its mark, and its last entry and next body key at the time of the fork."""
-
-    mark: bytes
-    seq: int
-    next_body: int
+def stamp(key: int, seq: int = 0) -> int:
+    """Return what a record adds to the sum of its family. Texts and calls have no seq."""
+    return (key + 1) * 0x9E3779B97F4A7C15 ^ seq * 0xC2B2AE3D27D4EB4F
 
 
 class HeadRecord(Struct, frozen=True, array_like=True, gc=False):
     """The head of a context. Its counters are never undone, so numbers are never reused.
 
-    `tally` is the packed `Tally` of the folder `tally_of`, the one last changed: appending to one folder writes no
-    tally record. The tally record of that folder is updated when another folder takes its place here. `identity`
-    distinguishes a context from a later one of the same name. Nothing before the entry `horizon` can be undone.
-    `deferred_count` is the number of deferred changes, mostly 0, so that they need not be read. `family` is the
-    identity of the context at the origin of all forks. `budget` is the most tokens of a view, 0 if it was never set;
-    `fold_budget` is the budget of the last fold. `layouts` is the number of layouts of segments, 0 before the first
-    fold, so that they need not be read. `stamp` is a checksum of the context's name and version. `turn` is the highest
-    number of a turn that committed here. `lineage` has the contexts that a fork comes from, the oldest first.
+    `identity` distinguishes a context from a later one of the same name; `origin` has those of the contexts that a
+    fork comes from, the oldest first. `digests` are those of pages, texts, notes and calls. The journal begins with the
+    entry `first`; that of a fork is not 1. Nothing before the entry `horizon` can be undone. `budget` is the most
+    tokens of a view, 0 if it was never set; `fold_budget` is the budget of the last fold. `turn` is the highest number
+    of a turn that committed here.
     """
 
-    format: int
-    created: int
-    updated: int
-    next_body: int
-    counters: tuple[Counter, ...] = ()
-    tally_of: int = -1
-    tally: int = 0
-    actors: tuple[str, ...] = ()
+    format: int = FORMAT
     identity: bytes = b""
+    origin: tuple[bytes, ...] = ()
+    created: int = 0
+    updated: int = 0
+    counters: tuple[Counter, ...] = ()
+    next_body: int = 1
     next_message: int = 0
+    actors: tuple[str, ...] = ()
+    digests: tuple[Digest, Digest, Digest, Digest] = (Digest(), Digest(), Digest(), Digest())
+    first: int = 1
     horizon: int = 0
-    deferred_count: int = 0
-    family: bytes = b""
     budget: int = 0
-    layouts: int = 0
     fold_budget: int = 0
-    counts: Counts = Counts()
-    stamp: int = 0
     turn: int = 0
-    lineage: tuple[Origin, ...] = ()
-
-    def belongs_to(self, context: str, version: int) -> bool:
-        """Return whether this is the head of a context at a version."""
-        return self.stamp == head_stamp(context, version)
-
-
-def head_stamp(context: str, version: int) -> int:
-    """Return the stamp of a head."""
-    return crc32(context.encode(), version)
 
 
 class TailText(Struct, frozen=True, array_like=True, gc=False):
@@ -319,8 +252,8 @@ class Touched(Struct, frozen=True, array_like=True, gc=False):
     family: int
     key: int
     before: bytes | None = None
-    group: int | None = None
-    order: bytes = b""
+    parent: int | None = None
+    rank: int = 0
 
 
 class Batch(Struct, frozen=True, array_like=True, gc=False):
@@ -356,8 +289,13 @@ class NoteRecord(Struct, frozen=True, array_like=True, gc=False):
     name: str = ""
     used: tuple[int, int] = (0, 0)
     usage: tuple[Billing, ...] = ()
-    origins: tuple[bytes, ...] = ()
     tools: tuple[tuple[str, int], ...] = ()
+
+
+class PinRecord(Struct, frozen=True, array_like=True, gc=False):
+    """A page that is pinned, since entry `seq`."""
+
+    seq: int
 
 
 # The keys of notes
@@ -369,18 +307,18 @@ USAGE: Final = 4  # the tokens that models bill, compared with the counted token
 PURGED: Final = 5  # the numbers of purged messages
 WINDOW_LINES: Final = 6  # the last windows that a fold shows as lines
 LAST_FOLD: Final = 7  # the last fold
-ORIGINS: Final = 8  # the identities of the contexts that a fork comes from, the oldest first
 LAST_TURN: Final = 9  # the last turn
 SENT_TOOLS: Final = 10  # the names and tokens of the tools that were sent with the last answered view
 AGENTS: Final = 1 << 16  # from here on: what agents have added, by their number among the actors
-CHECKPOINTS: Final = 1 << 32  # from here on: the checkpoints, by seq
+KIND_BITS: Final = 40
+"""The bits of a note's key below its kind."""
+SEGMENTS: Final = 1 << KIND_BITS  # from here on: the segments, by number
+PINS: Final = 2 << KIND_BITS  # from here on: the pinned pages, by key
+LAYOUTS: Final = 3 << KIND_BITS  # from here on: the layouts of segments, by number
+DEFERRED: Final = 4 << KIND_BITS  # from here on: the deferred changes, by page
+CHECKPOINTS: Final = 5 << KIND_BITS  # from here on: the checkpoints, by seq; a fork has none of them
 RENDERER: Final = "renderer"
 """The actor of folds."""
-
-
-def origins_of(head: HeadRecord, note: NoteRecord | None) -> tuple[bytes, ...]:
-    """Return the identities of the contexts that a fork comes from."""
-    return note.origins if note is not None else ()
 
 
 def is_undone(key: int) -> bool:
@@ -391,7 +329,7 @@ def is_undone(key: int) -> bool:
 class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     """A page that an agent changed since the last fold; the view shows its old version until the next fold.
 
-    `before` is its old header (None: the page is new); `group` and `order` are its old place. If the agent opened the
+    `before` is its old header (None: the page is new); `parent` and `rank` are its old place. If the agent opened the
     page with entry `seq`, `opened` is its header at that moment. The opened page is shown after the messages with a
     number below `number`. For a folder, `listed` are the pages below it that had deferred changes at that moment.
     """
@@ -399,8 +337,8 @@ class DeferredChange(Struct, frozen=True, array_like=True, gc=False):
     seq: int
     number: int
     before: bytes | None = None
-    group: int | None = None
-    order: bytes = b""
+    parent: int | None = None
+    rank: int = 0
     opened: bytes = b""
     listed: tuple[int, ...] = ()
 
@@ -424,162 +362,7 @@ class EntryRecord(Struct, frozen=True, array_like=True, gc=False):
 PAGE_CODE: Final = 0
 SEGMENT_CODE: Final = 1
 NOTE_CODE: Final = 2
-"""`Touched.family`: the families that the journal covers."""
-
-_encode = msgspec.msgpack.Encoder().encode
-_page_decoder = msgspec.msgpack.Decoder(Header | Gone)
-_head_decoder = msgspec.msgpack.Decoder(HeadRecord)
-
-
-def encode_record(key: int, value: Struct | int | tuple[int, ...], mark: bytes = b"") -> bytes:
-    """Encode any record except a body, for storage under this key. `mark` is that of the context."""
-    return _seal(_encode(value), key & 0xFFFFFFFF, mark)
-
-
-def encode_page(key: int, value: Header | Gone, group: int | None, order: bytes, mark: bytes = b"") -> bytes:
-    """Encode a page for storage under this key, in this place. The checksum covers the place."""
-    return _seal(_encode(value), _place_seed(key, group, order), mark)
-
-
-def _place_seed(key: int, group: int | None, order: bytes) -> int:
-    place = 0 if group is None else (group + 1) * 0x9E3779B1 + (group >> 32)
-    return crc32(order, (key + place) & 0xFFFFFFFF)
-
-
-def encode_body(key: int, text: str, mark: bytes = b"") -> bytes:
-    """Encode a text body for storage under this key."""
-    return _seal(text.encode(), key & 0xFFFFFFFF, mark)
-
-
-def mark_of(head: HeadRecord) -> ContextMark:
-    """Return the mark of a context."""
-    mark = ContextMark(crc32(head.identity).to_bytes(_SEAL) if head.identity else b"")
-    mark.origins = head.lineage
-    return mark
-
-
-def _seal(payload: bytes, seed: int, mark: bytes) -> bytes:
-    """Return a payload with the mark of its context, if it has one, and a checksum."""
-    marked = payload + mark
-    return marked + crc32(marked, seed ^ _MARKED if mark else seed).to_bytes(_SEAL)
-
-
-def _unseal(family: str, key: int, value: bytes, mark: ContextMark, seed: int) -> bytes | memoryview:
-    """Return the payload of a record. The checksum depends on the key: it also detects a misplaced record.
-
-    A head has no mark.
-    """
-    data = value if len(value) < _LARGE else memoryview(value)  # slices of bytes are faster if they are small
-    marked, seal = data[:-_SEAL], data[-_SEAL:]
-    if crc32(marked, seed ^ _MARKED).to_bytes(_SEAL) == seal and len(marked) >= _SEAL:
-        found = marked[-_SEAL:]
-        if mark and found != mark and all(found != origin.mark for origin in mark.origins):
-            raise _damage_error(family, key, _FOREIGN, ForeignRecord)
-        return marked[:-_SEAL]
-    if crc32(marked, seed).to_bytes(_SEAL) == seal:
-        return marked
-    raise _damage_error(family, key, "its checksum does not match")
-
-
-def _check_age(family: str, key: int, value: bytes, mark: ContextMark, seq: int, body: int = 0) -> None:
-    """Raise `Corrupt` if a fork has a record that its origin wrote after the fork."""
-    found = value[-2 * _SEAL : -_SEAL]
-    if found != mark and any(found == o.mark and (seq > o.seq or body >= o.next_body) for o in mark.origins):
-        raise _damage_error(family, key, _FOREIGN, ForeignRecord)
-
-
-class ForeignRecord(Corrupt):
-    """A record that belongs to another context."""
-
-
-def _damage_error(family: str, key: int, reason: object, kind: type[Corrupt] = Corrupt) -> Corrupt:
-    return kind(f"is damaged: {reason}.", record=f"{family} record {key}")
-
-
-def decoder_of(kind: type[T], family: str) -> "Decode[T]":
-    """Return a function from the key and bytes of a record to its value. It raises `Corrupt`.
-
-    With `mark`, a record of another context is refused.
-    """
-    decoder = msgspec.msgpack.Decoder(kind)
-
-    def decode(key: int, value: bytes, mark: ContextMark = NO_MARK) -> T:
-        payload = _unseal(family, key, value, mark, key & 0xFFFFFFFF)
-        try:
-            found = decoder.decode(payload)
-        except msgspec.MsgspecError as error:
-            raise _damage_error(family, key, error) from error
-        if mark.origins:
-            _check_age(family, key, value, mark, key if family == "journal" else getattr(found, "seq", 0))
-        return found
-
-    return decode
-
-
-decode_segment = decoder_of(SegmentRecord, "segment")
-decode_entry = decoder_of(EntryRecord, "journal")
-decode_tally = decoder_of(int, "tally")
-decode_message = decoder_of(MessageRecord, "message")
-decode_note = decoder_of(NoteRecord, "note")
-decode_deferred_change = decoder_of(DeferredChange, "anchor")
-decode_call = decoder_of(tuple[int, ...], "call")
-
-
-def decode_body(key: int, value: bytes, mark: ContextMark = NO_MARK) -> str:
-    """Decode a text body. Raises `Corrupt`."""
-    try:
-        text = str(_unseal("body", key, value, mark, key & 0xFFFFFFFF), "utf-8")
-        if mark.origins:
-            _check_age("body", key, value, mark, 0, key)
-        return text
-    except UnicodeDecodeError as error:
-        raise _damage_error("body", key, error) from error
-
-
-def decode_page(record: Record, mark: ContextMark = NO_MARK) -> PageRecord | Gone:
-    """Decode a page or the `Gone` of a removed one. Raises `Corrupt`."""
-    key, parent = record.key, record.group
-    seed = _place_seed(key, parent, record.order)
-    payload = _unseal("page", key, record.value, mark, seed)
-    try:
-        header = _page_decoder.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise _damage_error("page", key, error) from error
-    if mark.origins:
-        _check_age("page", key, record.value, mark, header.seq)
-    if isinstance(header, Gone):
-        return header
-    if parent is not None:
-        if bool(parent & COLD_GROUP) is not (header.lifecycle is Lifecycle.COLD_ARCHIVED):
-            raise _damage_error("page", key, "its lifecycle and its place disagree")
-        parent &= ~COLD_GROUP
-    return PageRecord(key, parent, record.order, header)
-
-
-def decode_head(value: bytes) -> HeadRecord:
-    """Decode a head. Raises `Corrupt`, or `NewerFormat` or `OlderFormat` if another version of quire wrote it."""
-    payload = _unseal("head", 0, value, NO_MARK, 0)
-    try:
-        head = _head_decoder.decode(payload)
-    except msgspec.MsgspecError as error:
-        found = msgspec.msgpack.decode(payload)
-        if isinstance(found, list) and found and isinstance(found[0], int):
-            _check_format(found[0])
-        raise _damage_error("head", 0, error) from error
-    _check_format(head.format)
-    return head
-
-
-def _check_format(found: int) -> None:
-    """Raise `NewerFormat` or `OlderFormat` if another version of quire wrote a head."""
-    if found > FORMAT:
-        raise NewerFormat(f"This context has format {found}; this quire reads {FORMAT}. Install a newer quire.")
-    if found < FORMAT:
-        raise OlderFormat(
-            f"quire 0.2 or older wrote this context (format {found}; this quire reads {FORMAT}). Export its messages"
-            " with that version, and import them here: docs/storage.md shows how."
-        )
-
+"""`Touched.family`: what the journal covers."""
 
 MAX_CALLERS: Final = 64
 """Some models repeat a few call ids; only the newest exchanges are remembered."""

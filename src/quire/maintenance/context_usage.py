@@ -5,16 +5,18 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from quire.core.records import NO_MARK, PageRecord, decode_head, decode_page, mark_of
+from quire.core.codec import decode_head, decode_page
+from quire.core.integrity import snapshot_of
+from quire.core.records import MESSAGES, PageRecord
 from quire.model.clock import to_datetime
-from quire.storage.base import FAMILIES, JOURNAL, MESSAGE, PAGE, Family, Storage, no_such_context, snapshot_of
+from quire.storage.base import no_such_context
+from quire.storage.contract import FAMILIES, PAGE, TEXT, Storage
 
 
 class ContextInfo(Struct, frozen=True, kw_only=True):
     """The facts in the head of a context: one small read.
 
-    `messages` counts all messages that ever arrived, `numbered` the page numbers that each segment has used. An
-    unfinished copy has only a name, and `finished` is False.
+    `messages` counts all messages that ever arrived, `numbered` the page numbers that each segment has used.
     """
 
     name: str
@@ -23,7 +25,6 @@ class ContextInfo(Struct, frozen=True, kw_only=True):
     created_at: datetime = to_datetime(0)
     updated_at: datetime = to_datetime(0)
     numbered: Mapping[str, int] = {}
-    finished: bool = True
 
 
 class ContextUsage(Struct, frozen=True, kw_only=True):
@@ -38,21 +39,19 @@ class ContextUsage(Struct, frozen=True, kw_only=True):
     messages: int
     entries: int
     tokens: int
-    families: dict[Family, int]
-    """The bytes of each family of records: `body` and `message` are texts, `journal` is the history."""
+    families: dict[str, int]
+    """The bytes of each family of records: `text` are bodies and messages, `journal` is the history."""
 
 
 def info_of(storage: Storage, context: str) -> ContextInfo:
     """Return the facts in the head of a context. Raises `NoSuchContext`, and `Corrupt` if the head is damaged."""
-    found = storage.head(context)
+    found = storage.load(context)
     if found is None:
         raise no_such_context(storage, context)
-    if found.version < 0:
-        return ContextInfo(name=context, finished=False)
-    head = decode_head(found.value)
+    head = decode_head(found.seq, found.head)
     return ContextInfo(
         name=context,
-        seq=found.version,
+        seq=found.seq,
         messages=head.next_message,
         created_at=to_datetime(head.created),
         updated_at=to_datetime(head.updated),
@@ -62,29 +61,28 @@ def info_of(storage: Storage, context: str) -> ContextInfo:
 
 def usage_of(storage: Storage, context: str) -> ContextUsage:
     """Return the size of a context. Reads all of it once, streaming. Raises `NoSuchContext`."""
-    with snapshot_of(storage, context) as snapshot:
-        info_of(snapshot, context)
-        head = snapshot.head(context)
-        mark = mark_of(decode_head(head.value)) if head and head.version >= 0 else NO_MARK
-        sizes: dict[Family, int] = {}
-        counts: dict[Family, int] = {}
-        pages = tokens = 0
+    sizes: dict[str, int] = dict.fromkeys((*FAMILIES, "journal"), 0)
+    pages = tokens = messages = entries = 0
+    with snapshot_of(storage, context) as (snapshot, found):
+        if found is None:
+            raise no_such_context(storage, context)
         for family in FAMILIES:
-            sizes[family] = counts[family] = 0
-            for record in snapshot.scan(context, family):
-                sizes[family] += len(record.value) + len(record.order)
-                counts[family] += 1
-                if family == PAGE:
-                    page = decode_page(record, mark)
-                    if isinstance(page, PageRecord):
-                        pages += 1
-                        tokens += 0 if page.header.folder else page.header.tokens
+            for record in snapshot.scan(found.id, family):
+                sizes[family] += len(record.value)
+                messages += family == TEXT and record.key >= MESSAGES
+                page = decode_page(record) if family == PAGE else None
+                if isinstance(page, PageRecord):
+                    pages += 1
+                    tokens += 0 if page.header.folder else page.header.tokens
+        for entry in snapshot.entries(found.id):
+            entries += 1
+            sizes["journal"] += len(entry.head) + len(entry.entry)
     return ContextUsage(
         name=context,
         bytes=sum(sizes.values()),
         pages=pages,
-        messages=counts[MESSAGE],
-        entries=counts[JOURNAL],
+        messages=messages,
+        entries=entries,
         tokens=tokens,
         families=sizes,
     )

@@ -1,32 +1,26 @@
 """Erasure: remove contexts with their forks and their bytes, and report what was reached and what was not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from msgspec import Struct
 
-from quire.core.records import ORIGINS, HeadRecord, decode_head, decode_note, mark_of, origins_of
-from quire.core.summary_board import drop_with_companions
+from quire.core.codec import decode_head
+from quire.core.companion import drop_with_companions
+from quire.core.records import HeadRecord
+from quire.core.relatives import Relatives, relatives_of
 from quire.errors import Corrupt, Hint, InvalidOperation, QuireError, short_repr
-from quire.storage.base import (
-    FAMILIES,
-    NOTE,
-    Family,
-    Remainder,
-    Storage,
-    find_lost_heads,
-    list_contexts,
-    no_such_context,
-)
-from quire.system.purge import COPIES, remains_without_scrub, scrub_bytes
+from quire.storage.base import no_such_context
+from quire.storage.contract import FAMILIES, Family, Id, Storage
+from quire.system.scrub import COPIES, Remainder, remains_without_scrub, scrub_bytes
 
 
 class Erasure(Struct, frozen=True, kw_only=True):
     """The result of a removal: the removed contexts, and what remains of them.
 
     `forks` are the removed contexts that were forks of the named one. `reached` counts the removed records by family
-    (`page`, `message`, `journal`, `vector`, …); `erase` counts them, `delete` does not. The search index goes with
-    them. `scrubbed` is True if the store has no byte of them any more, as far as quire can reach; else `remains` says
-    why.
+    (`page`, `text`, `note`, …); `erase` counts them, `delete` does not. `scrubbed` is True if the store has no byte of
+    them any more, as far as quire can reach; else `remains` says why.
     """
 
     contexts: tuple[str, ...]
@@ -39,8 +33,8 @@ class Erasure(Struct, frozen=True, kw_only=True):
 def delete_context(storage: Storage, name: str, *, scrub: bool) -> Erasure:
     """Remove one context, even a damaged one. Raises `NoSuchContext`."""
     _find(storage, name)
-    drop_with_companions(storage, name)
-    left = scrub_bytes(storage, [name]) if scrub else remains_without_scrub(storage)
+    ids = drop_with_companions(storage, name)
+    left = scrub_bytes(storage, ids) if scrub else remains_without_scrub(storage)
     return Erasure(contexts=(name,), scrubbed=not left, remains=left)
 
 
@@ -52,98 +46,69 @@ def erase_context(storage: Storage, name: str, *, forks: bool) -> Erasure:
     forks and `forks` is False.
     """
     head = _find(storage, name)
-    family = _Family(storage, name, head)
+    family = _family_of(storage, name, head)
     if family.forks and not forks:
-        listed = ", ".join(map(short_repr, family.forks[:_MAX_LISTED])) + (
-            ", …" if len(family.forks) > _MAX_LISTED else ""
-        )
+        more = ", …" if len(family.forks) > _MAX_LISTED else ""
         raise InvalidOperation(
-            f"Context {name!r} has forks, which hold the same texts: {listed}.",
+            f"Context {name!r} has forks, which hold the same texts: {_listed(family.forks[:_MAX_LISTED])}{more}.",
             Hint("erase", name, purpose="to remove them too"),
         )
     reached: dict[Family, int] = {}
     removed: list[str] = []
-    while True:
+    ids: list[Id] = []
+    while family.forks or not removed:  # a fork may be made meanwhile
         for context in (*family.forks, *(() if name in removed else (name,))):
             _count_records(storage, context, reached)
-            drop_with_companions(storage, context)
+            ids += drop_with_companions(storage, context)
             removed.append(context)
-        family = _Family(storage, name, head)
-        if not family.forks:  # none was created meanwhile
-            break
-    left = scrub_bytes(storage, removed)
+        family = _family_of(storage, name, head)
+    left = scrub_bytes(storage, ids)
     removed.remove(name)
-    # records without a head may be those of a fork
-    headless = [Remainder("unknown", f"{symptom.where}: {symptom.text}") for symptom in find_lost_heads(storage)]
     return Erasure(
         contexts=(name, *removed),
         forks=tuple(removed),
         reached=reached,
         scrubbed=not left,
-        remains=(*left, *family.remainders(), *headless, COPIES),
+        remains=(*left, *_remainders(family), COPIES),
     )
 
 
 _MAX_LISTED = 12
 
 
-class _Family:
-    """The contexts with the same origin as one context: its forks, and the others."""
+def _family_of(storage: Storage, name: str, head: HeadRecord | None) -> Relatives:
+    """Return the relatives of a context. If its head is damaged, it may be a fork itself."""
+    return Relatives([], [], [name]) if head is None else relatives_of(storage, name, head)
 
-    def __init__(self, storage: Storage, name: str, head: HeadRecord | None) -> None:
-        self.forks: list[str] = []
-        self.others: list[str] = []
-        self.unreadable: list[str] = [] if head is not None else [name]
-        self._name = name
-        for other in list(list_contexts(storage)):
-            if other != name and head is not None:
-                self._add(storage, other, head)
 
-    def _add(self, storage: Storage, other: str, head: HeadRecord) -> None:
-        try:
-            found = storage.head(other)
-            if found is None or found.version < 0:
-                return
-            theirs = decode_head(found.value)
-            if (theirs.family or theirs.identity) != (head.family or head.identity):
-                return
-            note = storage.get(other, NOTE, ORIGINS)
-            origins = origins_of(theirs, None if note is None else decode_note(ORIGINS, note.value, mark_of(theirs)))
-            if len(origins) < len(theirs.lineage):
-                raise Corrupt(f"note record {ORIGINS} is missing or out of date.")
-            (self.forks if head.identity in origins else self.others).append(other)
-        except Corrupt:
-            self.unreadable.append(other)
+def _remainders(family: Relatives) -> Iterator[Remainder]:
+    """Yield the contexts that may have the same texts and were not removed."""
+    if family.others:
+        text = "They have the same origin and keep the texts that they share with it"
+        yield Remainder("related", f"{text}: {_listed(family.others)}.")
+    if family.unreadable:
+        yield Remainder("unknown", f"Their heads cannot be read, so they may be forks: {_listed(family.unreadable)}.")
 
-    def remainders(self) -> Iterator[Remainder]:
-        """Yield the contexts that may have the same texts and were not removed."""
-        if self.others:
-            text = "They have the same origin and keep the texts that they share with it"
-            yield Remainder("related", f"{text}: {', '.join(map(short_repr, self.others))}.")
-        if self.unreadable:
-            text = "Their heads cannot be read, so they may be forks"
-            yield Remainder("unknown", f"{text}: {', '.join(map(short_repr, self.unreadable))}.")
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(short_repr, names))
 
 
 def _find(storage: Storage, name: str) -> HeadRecord | None:
-    """Return the head of a context; None if it is damaged or unfinished. Raises `NoSuchContext`."""
-    try:
-        found = storage.head(name)
-    except Corrupt:
-        return None
-    if found is None:
+    """Return the head of a context; None if it is damaged or lost. Raises `NoSuchContext`."""
+    found = storage.load(name)
+    if found is None and name not in storage.contexts():
         raise no_such_context(storage, name)
     try:
-        return decode_head(found.value) if found.version >= 0 else None
+        return decode_head(found.seq, found.head) if found else None
     except QuireError:
         return None
 
 
 def _count_records(storage: Storage, context: str, counts: dict[Family, int]) -> None:
     """Add the number of records of a context by family. Records that cannot be read are not counted."""
+    found = storage.load(context)
     for family in FAMILIES:
-        try:
-            for _ in storage.scan(context, family):
+        with suppress(Corrupt):
+            for _ in storage.scan(found.id, family) if found else ():
                 counts[family] = counts.get(family, 0) + 1
-        except Corrupt:
-            continue

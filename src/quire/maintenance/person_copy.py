@@ -10,12 +10,13 @@ from html import escape
 from typing import Any, Final, Literal, get_args
 
 from quire.core.context_copy import Progress, ProgressCallback
-from quire.core.integrity import check_records
+from quire.core.integrity import check_records, snapshot_of
 from quire.errors import InvalidValue, short_repr
 from quire.maintenance.export import check_target, new_file
 from quire.model.pages import Lifecycle, Mark
 from quire.model.text import format_json
-from quire.storage.base import Storage, check_context_name, check_storage, no_such_context, read_snapshot
+from quire.storage.base import check_context_name, check_storage, no_such_context
+from quire.storage.contract import Storage
 from quire.system import ContextSystem
 from quire.system.json_form import to_document
 
@@ -51,15 +52,11 @@ def write_person_copy(
 def format_context(storage: Storage, context: str, form: ExportFormat) -> tuple[bytes, int]:
     """Return a person's copy, and the number of its pages. Raises `Corrupt` if any record is damaged or missing."""
 
-    def read(snapshot: Storage) -> dict[str, Any]:
-        head = snapshot.head(context)
-        if head is None:
+    with snapshot_of(check_storage(storage), check_context_name(context)) as (snapshot, found):
+        if found is None:
             raise no_such_context(storage, context)
-        pages = ContextSystem(snapshot, context)
-        check_records(snapshot, context, head)
-        return pages._engine.read(lambda state: to_document(state, private=False))
-
-    document = read_snapshot(check_storage(storage), check_context_name(context), read)
+        check_records(snapshot, context, found)
+        document = ContextSystem(snapshot, context)._engine.read(lambda state: to_document(state, private=False))
     data = format_json(document) + b"\n" if form == "json" else "".join(_to_html(context, document)).encode()
     return data, len(document["pages"])
 

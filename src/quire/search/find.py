@@ -12,15 +12,15 @@ from quire.core.state import State
 from quire.errors import InvalidValue, NoSuchSegment, check_names, short_repr
 from quire.model.clock import check_moment, to_datetime, to_milliseconds
 from quire.model.pages import Form, Lifecycle, PageIndex
-from quire.search.indexing import query_index, read_page
+from quire.search.index_protocol import Index, IndexLost
+from quire.search.indexing import query_index
 from quire.search.page_text import OPEN, DisplayText, is_searchable, make_snippet, read_body, read_display_text
 from quire.search.query import Query, Scope, all_segments, parse_query
 from quire.search.rank import NearestPages, RankedPage, demote, rank
 from quire.search.self_search_filter import echo_cache_of
 from quire.search.tokenizer import WITHOUT_ACCENTS, normalize_text
 from quire.search.vectors import Embedder, try_vectors
-from quire.storage.base import MAX_KEY
-from quire.storage.search_protocol import Index, IndexLost
+from quire.storage.contract import MAX_KEY
 
 _Entry = tuple[RankedPage, PageRecord]
 _AGAIN = 8
@@ -141,7 +141,7 @@ def find(
     near, written = _nearest_pages(state, query, embedder), _exact_text(query)
     search = _Search(state, wanted, min(limit, MAX_KEY), seen, within, chosen, near, written)
     try:
-        found = query_index(state.storage, state.context, search.hits)
+        found = query_index(state, search.hits)
     except IndexLost as error:
         raise state.deletion_error() or error from None
     if not found and (gone := state.deletion_error()):
@@ -155,17 +155,17 @@ class UncachedReader(Reader):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self._state = state
-        self._seen: dict[int, PageRecord | None] = {}
+        self._seen: dict[int, PageRecord | Gone | None] = {}
 
     def page(self, key: int) -> PageRecord | Gone | None:
         if key not in self._seen:
-            self._seen[key] = read_page(self._state.storage, self._state.context, self._state.mark, key)
+            self._seen[key] = self._state.stored.page(key)
         return self._seen[key]
 
 
 def _nearest_pages(state: State, query: str, embedder: Embedder | None) -> NearestPages | None:
     """Return a function that gives the pages whose vectors are nearest to the query, or None."""
-    if embedder is None or (found := try_vectors(query, state.storage, state.context, embedder)) is None:
+    if embedder is None or (found := try_vectors(query, state, embedder)) is None:
         return None
     vectors, vector = found
     return lambda spans, limit: vectors.like(vector, spans, limit)
@@ -259,7 +259,7 @@ def _as_written_first(state: State, hits: Sequence[_Entry], written: str) -> lis
     exact, others = [], []
     for entry, page in hits:
         header = page.header
-        body = "" if header.folder else read_body(state.storage, state.context, state.mark, header)
+        body = "" if header.folder else read_body(state.stored, header)
         if written in f"{header.name}\n{header.description}\n{body}".casefold():
             exact.append((entry._replace(score=entry.score + most), page))
         else:
@@ -305,7 +305,7 @@ def _hit(
 
 def _passage(state: State, header: Header, query: Query) -> str:
     """Return the passage to show of a page: from its body, or from its description if the body has none."""
-    body = DisplayText("") if header.folder else read_display_text(state.storage, state.context, state.mark, header)
+    body = DisplayText("") if header.folder else read_display_text(state.stored, header)
     passage = make_snippet(body.text, query.words, labels=body.labels) if body.text else ""
     if OPEN in passage or not header.description:
         return passage or make_snippet(header.name, query.words)

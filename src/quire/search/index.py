@@ -13,8 +13,7 @@ from threading import Lock, RLock
 from typing import Generic, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from quire.storage.base import MAX_KEY, Storage
-from quire.storage.search_protocol import (
+from quire.search.index_protocol import (
     FIELDS,
     Amount,
     Blocks,
@@ -30,6 +29,7 @@ from quire.storage.search_protocol import (
     Span,
     has_document,
 )
+from quire.storage.contract import MAX_KEY, Storage
 
 T = TypeVar("T")
 MAX_CONTEXTS = 256

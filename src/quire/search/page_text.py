@@ -7,26 +7,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from sys import maxsize
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from unicodedata import category, normalize
 
 import msgspec
 
-from quire.core.records import ContextMark, Gone, Header, PageRecord, decode_body, decode_message
-from quire.errors import Corrupt
+from quire.core.records import Gone, Header, PageRecord
+from quire.core.stored import Stored
 from quire.model.messages import Message, iterate_texts, label_lines
 from quire.model.pages import READABLE, Form
 from quire.model.text import collapse_whitespace, unescape_json
+from quire.search.index_protocol import Document
 from quire.search.tokenizer import PART_SEPARATOR, WITHOUT_ACCENTS, are_one_word, is_unspaced, normalize_text, tokenize
-from quire.storage.base import BODY, MESSAGE, Family, Record
-from quire.storage.search_protocol import Document
-
-
-class RecordSource(Protocol):
-    """A source of records: a storage, or prefetched records."""
-
-    def get(self, context: str, family: Family, key: int) -> Record | None:
-        """Return one record, or None."""
 
 
 class DisplayText(NamedTuple):
@@ -56,19 +48,21 @@ def text_fields(page: PageRecord | Gone | None) -> tuple[object, ...] | None:
     return header.name, header.description, header.body, header.numbers, header.mark
 
 
-def read_body(storage: RecordSource, context: str, mark: ContextMark, header: Header) -> str:
+def read_body(source: Stored, header: Header) -> str:
     """Return the text of a page, read past every cache: a search must not evict records that are in use."""
     if header.numbers:
-        return searchable_text(read_messages(storage, context, mark, header.numbers))
-    text = decode_body(header.body, _read(storage, context, BODY, header.body), mark) if header.body else ""
+        return searchable_text(read_messages(source, header.numbers))
+    text = source.body(header.body) if header.body else ""
+    if text is None:
+        raise source.corrupt(f"body record {header.body} is missing.")
     return _strings(text) if header.form is Form.WINDOW and not header.closed else text
 
 
-def read_display_text(storage: RecordSource, context: str, mark: ContextMark, header: Header) -> DisplayText:
+def read_display_text(source: Stored, header: Header) -> DisplayText:
     """Return the text of a page as hits show it: exchanges with their speakers."""
     if not header.numbers:
-        return DisplayText(read_body(storage, context, mark, header))
-    messages = read_messages(storage, context, mark, header.numbers)
+        return DisplayText(read_body(source, header))
+    messages = read_messages(source, header.numbers)
     lines: list[str] = []
     labels: list[tuple[int, int]] = []
     start = 0
@@ -80,10 +74,10 @@ def read_display_text(storage: RecordSource, context: str, mark: ContextMark, he
     return DisplayText("\n".join([*lines, *more]), labels)
 
 
-def build_document(storage: RecordSource, context: str, mark: ContextMark, page: PageRecord) -> Document:
+def build_document(source: Stored, page: PageRecord) -> Document:
     """Return the terms of a page."""
     header = page.header
-    body, parts = tokenize(read_body(storage, context, mark, header))
+    body, parts = tokenize(read_body(source, header))
     name, named = tokenize(header.name)
     description, described = tokenize(header.description)
     for more in (named, described):
@@ -91,10 +85,15 @@ def build_document(storage: RecordSource, context: str, mark: ContextMark, page:
     return Document(page.key, body, name, description, parts)
 
 
-def read_messages(storage: RecordSource, context: str, mark: ContextMark, numbers: Sequence[int]) -> list[Message]:
-    """Return the messages with these numbers, read past every cache. `mark` is that of the context."""
-    found = ((number, _read(storage, context, MESSAGE, number)) for number in numbers)
-    return [decode_message(number, value, mark).message for number, value in found]
+def read_messages(source: Stored, numbers: Sequence[int]) -> list[Message]:
+    """Return the messages with these numbers, read past every cache."""
+    if not numbers:
+        return []
+    found = {number: record.message for number, record, _ in source.messages(min(numbers), max(numbers))}
+    lost = [number for number in numbers if number not in found]
+    if lost:
+        raise source.corrupt(f"message record {lost[0]} is missing.")
+    return [found[number] for number in numbers]
 
 
 def _more(messages: Sequence[Message], text: str) -> list[str]:
@@ -127,13 +126,6 @@ def _hidden_texts(messages: Sequence[Message]) -> Iterator[str]:
             yield message.name
         if isinstance(message.content, list):
             yield from iterate_texts(message)
-
-
-def _read(storage: RecordSource, context: str, family: Family, key: int) -> bytes:
-    record = storage.get(context, family, key)
-    if record is None:
-        raise Corrupt(f"{family} record {key} is missing.")
-    return record.value
 
 
 SNIPPET_LENGTH = 160

@@ -22,6 +22,7 @@ from quire.core.records import page_key
 from quire.errors import InvalidValue, short_repr
 from quire.model.messages import ROLES
 from quire.model.pages import MAX_NUMBER, Permission
+from quire.search.index_protocol import Phrase, Span
 from quire.search.tokenizer import (
     MAX_TERM,
     SMALL_TALK,
@@ -33,7 +34,6 @@ from quire.search.tokenizer import (
     split_terms,
     stem,
 )
-from quire.storage.search_protocol import Phrase, Span
 
 
 class Scope(Struct, frozen=True):

@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from quire.search.query import Clause, Query
-from quire.storage.base import MAX_KEY
-from quire.storage.search_protocol import (
+from quire.search.index_protocol import (
     Amount,
     Blocks,
     Index,
@@ -25,6 +23,8 @@ from quire.storage.search_protocol import (
     ScoredKey,
     Span,
 )
+from quire.search.query import Clause, Query
+from quire.storage.contract import MAX_KEY
 
 K1 = 1.2
 B = 0.75

@@ -27,6 +27,7 @@ from quire.model.look_alikes import plain_letters
 from quire.model.messages import ROLES, Message
 from quire.model.pages import Form
 from quire.model.text import collapse_whitespace, hang_lines
+from quire.search.index_protocol import Index
 from quire.search.indexing import query_index
 from quire.search.memory_scores import Likeness, Memory, WordCache, score_memories
 from quire.search.page_text import CLOSE, OPEN, is_searchable, make_snippet, read_body
@@ -35,7 +36,6 @@ from quire.search.rank import Weights, rank_partial
 from quire.search.self_search_filter import echo_cache_of, is_echo, segment_ids
 from quire.search.tokenizer import STOP_WORDS, normalize_text, split_runs
 from quire.search.vectors import Embedder, speaker_name, try_vectors
-from quire.storage.search_protocol import Index
 
 MAX_WHOLE = 1_000
 """A conversation of up to this many messages is read completely."""
@@ -213,7 +213,7 @@ def find_memories(state: State, question: str, scope: Scope, embedder: Embedder 
         if not isinstance(page, PageRecord) or not is_searchable(page):
             continue
         if not page.header.folder and not page.header.pinned and page.header.form is Form.TEXT and page.header.body:
-            text = read_body(state.storage, state.context, state.mark, page.header)
+            text = read_body(state.stored, page.header)
             memories.append(Memory(page.key, -1, page.header.created, page.header.name, text))
     return memories
 
@@ -226,7 +226,7 @@ def likeness_functions(
     The names of the speakers of `memories` are not compared.
     """
     text = parse_question(question, memories).embedded if embedder else ""
-    found = try_vectors(text, state.storage, state.context, embedder)
+    found = try_vectors(text, state, embedder)
     if found is None:
         return []
     vectors, vector = found
@@ -255,7 +255,7 @@ def _search(
     runs = dict.fromkeys(split_runs(normalize_text(question[:10_000])))
     words = [word for word in runs if word not in STOP_WORDS][:64] or list(runs)[:64]
     query = Query(tuple(clause for word in words if (clause := make_clause(word)) is not None))
-    near = try_vectors(question, state.storage, state.context, embedder)
+    near = try_vectors(question, state, embedder)
 
     def look(index: Index) -> list[list[int]]:
         echoes, weights = echo_cache_of(state, scope), Weights(index, scope.spans())
@@ -270,7 +270,7 @@ def _search(
             if not echoes.learn(state, (page for page in calls if isinstance(page, PageRecord))):
                 return found
 
-    return query_index(state.storage, state.context, look)
+    return query_index(state, look)
 
 
 def _pages_of(state: State, numbers: Iterable[int]) -> Iterator[tuple[PageRecord, Mapping[int, MessageRecord]]]:

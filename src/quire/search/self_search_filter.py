@@ -104,7 +104,7 @@ def is_echo(messages: Iterable[Message], segments: Collection[str]) -> bool:
 def _read(state: State, header: Header) -> Iterator[Message]:
     """Yield the messages of an exchange one by one: the first usually shows that it is not an echo."""
     for number in header.numbers:
-        yield from read_messages(state.storage, state.context, state.mark, [number])
+        yield from read_messages(state.stored, [number])
 
 
 def _is_own(call: ToolCall, result: str | None, segments: Collection[str]) -> bool:

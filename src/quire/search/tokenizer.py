@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from typing import Final
 from unicodedata import is_normalized, name, normalize
 
-from quire.storage.search_protocol import WORDS_ONLY, AsciiTerms
+from quire.search.index_protocol import WORDS_ONLY, AsciiTerms
 
 TOKENIZER_VERSION = b"3"
 """The version of the rules. A change of the rules must change it; then every index is rebuilt."""

@@ -1,45 +1,35 @@
-"""Vectors of pages: stored with them, computed again when the text of a page changes, searched exactly.
+"""Vectors of pages: a function of the caller embeds texts, and pages near a question are found by their vectors.
 
-An embedder is any callable from a list of texts to as many vectors. Vectors are records of their own family, derived
-from the pages: a copy includes them, a fork computes its own, and those of another embedder are replaced. A vector has
-one byte for each number, in the storage and in memory. numpy is imported when the first vector is needed.
+They are kept in a companion of the context, so storing them changes nothing in it; lost ones are made again.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from threading import RLock
 from typing import Any
 from zlib import crc32
 
-from msgspec.structs import replace
+import msgspec
+from msgspec import Struct
 
-from quire.core.derived_records import VECTOR_STATE, VectorRecord, VectorState, decode_vector
-from quire.core.missing import check_pages
-from quire.core.records import (
-    NO_MARK,
-    ContextMark,
-    Header,
-    PageRecord,
-    decode_head,
-    encode_record,
-    mark_of,
-    page_number,
-)
-from quire.errors import Conflict, Corrupt, InvalidValue, NotInstalled, short_repr
+from quire.core.companion import VECTORS, Write, companion_of, write_companion
+from quire.core.records import Header, PageRecord, page_number
+from quire.core.state import State
+from quire.core.stored import Stored
+from quire.errors import Conflict, InvalidValue, NotInstalled, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form
 from quire.search.index import PerStorageCache
-from quire.search.indexing import changed_pages, read_page, scan_pages
+from quire.search.index_protocol import ScoredKey, Span
+from quire.search.indexing import changed_pages, scan_pages
 from quire.search.page_text import is_searchable, read_body, read_messages
-from quire.storage.base import VECTOR, Commit, Delete, Put, Storage, Write
-from quire.storage.search_protocol import ScoredKey, Span
+from quire.storage.contract import CACHE, Loaded, Storage
 
 Embedder = Callable[[list[str]], Any]
 """Returns one vector for each text: lists of numbers or rows of an array."""
 _BATCH = 128
-_WRITES = 1_024
 _LONGEST = 8_000
 """The characters of a page that are embedded."""
 _PART = 1_024
@@ -50,22 +40,34 @@ _known: "PerStorageCache[Vectors]" = PerStorageCache()
 _log = logging.getLogger("quire")
 
 
+class VectorState(Struct, frozen=True, array_like=True, gc=False):
+    """The version and identity of the context that the vectors reflect, the embedder, and the number of vectors."""
+
+    version: int
+    identity: bytes
+    model: int
+    count: int = 0
+
+
+_decode_head = msgspec.msgpack.Decoder(VectorState).decode
+
+
 class EmbedderFailed(Exception):
     """The embedder itself raised an error."""
 
 
-def try_vectors(text: str, storage: Storage, context: str, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
+def try_vectors(text: str, state: State, embedder: Embedder | None) -> "tuple[Vectors, Any] | None":
     """Return `get_vectors`; None without an embedder or if it fails (then words alone count, and it is logged)."""
     if embedder is None:
         return None
     try:
-        return get_vectors(text, storage, context, embedder)
+        return get_vectors(text, state, embedder)
     except EmbedderFailed as failed:
         _log.warning("The embedder failed; the search uses words only: %r", failed.__cause__)
         return None
 
 
-def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -> "tuple[Vectors, Any]":
+def get_vectors(text: str, state: State, embedder: Embedder) -> "tuple[Vectors, Any]":
     """Return the up-to-date vectors of a context, and the vector of a text.
 
     Raises `NotInstalled` without numpy, and `EmbedderFailed`.
@@ -73,8 +75,8 @@ def get_vectors(text: str, storage: Storage, context: str, embedder: Embedder) -
     vector = embed(embedder, [text[:_LONGEST]])[0]
     width = len(vector)
     model = model_id(embedder, width)
-    found = _known.get(storage, (context, model), lambda: Vectors(model, width))
-    found.catch_up(storage, context, embedder)
+    found = _known.get(state.storage, (state.context, model), lambda: Vectors(model, width))
+    found.catch_up(state, embedder)
     return found, vector
 
 
@@ -124,40 +126,31 @@ class Vectors:
         self.model = model
         self._lock = RLock()
         self._state: VectorState | None = None
-        self._mark = NO_MARK
         self._places: dict[int, int] = {}
         self._keys = numpy.zeros(0, dtype=numpy.int64)
         self._matrix = numpy.zeros((0, width), dtype=numpy.int8)
         self._scales = numpy.zeros(0, dtype=numpy.float32)
 
-    def catch_up(self, storage: Storage, context: str, embedder: Embedder) -> None:
-        """Bring the vectors to the version that is stored now, and store new ones."""
+    def catch_up(self, state: State, embedder: Embedder) -> None:
+        """Bring the vectors to the version of a state, and store new ones in a companion of the context."""
+        name = companion_of(state.context, VECTORS)
         with self._lock:
             for _ in range(_TRIES):
-                head = storage.head(context)
-                if head is None:
-                    self._forget()
-                    return
-                stored_head = decode_head(head.value)
-                identity = stored_head.identity
-                self._mark = mark_of(stored_head)
-                record = storage.get(context, VECTOR, VECTOR_STATE)
-                state = decode_vector(record.key, record.value, self._mark) if record else None
-                if not isinstance(state, VectorState) or (state.identity, state.model) != (identity, self.model):
-                    state = VectorState(0, identity, self.model)
-                if self._state != state:
-                    self._load(storage, context, state)
-                    if state.version and len(self._places) < state.count:  # some are missing: make all again
+                found = state.storage.load(name)
+                known = _decode_head(found.head) if found else None
+                if known is None or (known.identity, known.model) != (state.head.identity, self.model):
+                    known = VectorState(0, state.head.identity, self.model)
+                if self._state != known:
+                    self._load(state.storage, found, known)
+                    if known.version and len(self._places) < known.count:  # some are missing: make all again
                         self._forget()
-                        state = self._state = VectorState(0, identity, self.model)
-                if state.version == head.version:
+                        known = self._state = VectorState(0, state.head.identity, self.model)
+                if known.version >= state.version:
                     return
-                since = state.version
-                keys = changed_pages(storage, context, self._mark, since, head.version) if since else None
-                try:
-                    self._renew(storage, context, embedder, keys, VectorState(head.version, identity, self.model))
-                except Conflict:
-                    continue
+                keys = changed_pages(state.stored, known.version, state.version) if known.version else None
+                with suppress(Conflict):  # another process stored vectors
+                    self._renew(state, found, embedder, keys)
+                    return
 
     def like(self, vector: Any, spans: Sequence[Span], limit: int) -> list[ScoredKey]:
         """Return the pages in these spans with the nearest vectors, best first."""
@@ -214,66 +207,40 @@ class Vectors:
     def _forget(self) -> None:
         self._state, self._places = None, {}
 
-    def _load(self, storage: Storage, context: str, state: VectorState) -> None:
+    def _load(self, storage: Storage, found: Loaded | None, known: VectorState) -> None:
         """Load the stored vectors."""
         numpy = _numpy()
         self._forget()
-        if state.version:
-            for record in storage.scan(context, VECTOR, 0, VECTOR_STATE - 1):
-                kept = decode_vector(record.key, record.value, self._mark)
-                if isinstance(kept, VectorRecord):
-                    self._put(record.key, numpy.frombuffer(kept.vector, dtype=numpy.int8))
-        self._state = state
+        if found is not None and known.version:
+            for record in storage.scan(found.id, CACHE):
+                self._put(record.key, numpy.frombuffer(record.value, dtype=numpy.int8))
+        self._state = known
 
-    def _renew(
-        self, storage: Storage, context: str, embedder: Embedder, keys: Sequence[int] | None, then: VectorState
-    ) -> None:
-        """Compute the vectors of changed pages, or of all pages; the last write stores the new state."""
-        if keys is None:
-            check_pages(storage, context)
-        mark = self._mark
-        pages = (
-            scan_pages(storage, context, mark)
-            if keys is None
-            else (read_page(storage, context, mark, key) for key in keys)
-        )
-        gone = {record.key for record in storage.scan(context, VECTOR)} if keys is None else set(keys)
+    def _renew(self, state: State, found: Loaded | None, embedder: Embedder, keys: Sequence[int] | None) -> None:
+        """Compute the vectors of changed pages, or of all pages, and store them."""
+        changed = scan_pages(state.stored) if keys is None else (state.stored.page(key) for key in keys)
+        pages = (page for page in changed if isinstance(page, PageRecord) and _has_meaning(page))
+        gone = set(keys or ())
+        if keys is None and found is not None:
+            gone = {record.key for record in state.storage.scan(found.id, CACHE)}
         fresh: dict[int, Any] = {}
         while batch := list(islice(pages, _BATCH)):
-            texts = [
-                (page.key, vector_text(storage, context, mark, page.header))
-                for page in batch
-                if page and _has_meaning(page)
-            ]
-            if texts:
-                rows = _to_bytes(embed(embedder, [text for _, text in texts]))
-                if model_id(embedder, rows.shape[1]) != self.model:
-                    raise InvalidValue("The embedder returned vectors of several lengths; one length is needed.")
-                fresh.update((key, row) for (key, _), row in zip(texts, rows, strict=True))
+            rows = _to_bytes(embed(embedder, [vector_text(state.stored, page.header) for page in batch]))
+            if model_id(embedder, rows.shape[1]) != self.model:
+                raise InvalidValue("The embedder returned vectors of several lengths; one length is needed.")
+            fresh.update((page.key, row) for page, row in zip(batch, rows, strict=True))
         gone -= fresh.keys()
-        then = replace(then, count=len((self._places.keys() | fresh.keys()) - gone))
-        self._keep(storage, context, fresh, gone, then)
+        count = len((self._places.keys() | fresh.keys()) - gone)
+        then = VectorState(state.version, state.head.identity, self.model, count)
+        writes: list[Write] = [(CACHE, key, None) for key in gone]
+        writes += [(CACHE, key, row.tobytes()) for key, row in fresh.items()]
+        name = companion_of(state.context, VECTORS)
+        write_companion(state.storage, name, found, msgspec.msgpack.encode(then), writes)
         for key, row in fresh.items():
             self._put(key, row)
         for key in gone:
             self._drop(key)
         self._state = then
-
-    def _keep(self, storage: Storage, context: str, fresh: dict[int, Any], gone: set[int], then: VectorState) -> None:
-        """Write the vectors in commits that do not change the version of the context.
-
-        Others may write to the context meanwhile. Then `then` is an older version, and the next call catches up.
-        """
-        writes: list[Write] = [Delete(VECTOR, key) for key in sorted(gone - {VECTOR_STATE})]
-        writes += [
-            Put(VECTOR, key, encode_record(key, VectorRecord(row.tobytes()), self._mark)) for key, row in fresh.items()
-        ]
-        if VECTOR_STATE in gone and len(writes) >= _WRITES:
-            # if this is interrupted, vectors of two embedders must not be taken for those of one
-            _write(storage, context, then.identity, [Delete(VECTOR, VECTOR_STATE)])
-        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, then, self._mark)))
-        for start in range(0, len(writes), _WRITES):
-            _write(storage, context, then.identity, writes[start : start + _WRITES])
 
 
 def _to_bytes(rows: Any) -> Any:
@@ -289,44 +256,18 @@ def _parts(count: int) -> Iterator[slice]:
         yield slice(start, min(start + _PART, count))
 
 
-def _write(storage: Storage, context: str, identity: bytes, writes: Sequence[Write], tries: int = _TRIES) -> None:
-    head = storage.head(context)
-    if head is None or decode_head(head.value).identity != identity:
-        raise Conflict(f"Context {context!r} was deleted meanwhile.")
-    try:
-        storage.commit(context, Commit(head.version, head.version, head.value, writes, head.value))
-    except Conflict:
-        if tries == 1:
-            raise
-        _write(storage, context, identity, writes, tries - 1)
-
-
-def delete_vectors(storage: Storage, context: str, mark: ContextMark, keys: Iterable[int]) -> list[Write]:
-    """Return the writes that delete the vectors of these pages."""
-    found = [key for key in sorted(keys) if storage.get(context, VECTOR, key) is not None]
-    writes: list[Write] = [Delete(VECTOR, key) for key in found]
-    record = storage.get(context, VECTOR, VECTOR_STATE)
-    state = None
-    with suppress(Corrupt):  # the next search reports it
-        state = decode_vector(record.key, record.value, mark) if record and found else None
-    if isinstance(state, VectorState):
-        fewer = replace(state, count=state.count - len(found))
-        writes.append(Put(VECTOR, VECTOR_STATE, encode_record(VECTOR_STATE, fewer, mark)))
-    return writes
-
-
 def _has_meaning(page: PageRecord) -> bool:
     """Return whether a page has text of its own: a chapter repeats its pages, and a segment's root has none."""
     return is_searchable(page) and page.header.form is not Form.CHAPTER and page_number(page.key) > 0
 
 
-def vector_text(storage: Storage, context: str, mark: ContextMark, header: Header) -> str:
+def vector_text(source: Stored, header: Header) -> str:
     """Return the text of a page's vector: speakers and messages, or its name, description and body."""
     if header.numbers:
-        messages = read_messages(storage, context, mark, header.numbers)
+        messages = read_messages(source, header.numbers)
         lines = [f"{speaker_name(message)}: {message.text}" for message in messages]
     else:
-        body = read_body(storage, context, mark, header)
+        body = read_body(source, header)
         lines = [line for line in (header.name, header.description, body) if line]
     return "\n".join(lines)[:_LONGEST]
 

@@ -11,7 +11,7 @@ import msgspec
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from quire.core.records import decode_head
+from quire.core.codec import decode_head
 from quire.errors import Busy, QuireError
 from quire.library import Library
 from quire.server.context_pool import no_such_context
@@ -164,17 +164,13 @@ class _Newest(NamedTuple):
 def _read_newest(library: Library, context: str | None) -> dict[str, _Newest]:
     """Return the newest entry of a context, or of all contexts."""
     names = library.list() if context is None else [context]
-    heads = ((name, library.storage.head(name)) for name in names)
-    return {
-        name: _Newest(head.version, _identity(head.value))
-        for name, head in heads
-        if head is not None and head.version >= 0
-    }
+    found = ((name, library.storage.load(name)) for name in names)
+    return {name: _Newest(each.seq, _identity(each.seq, each.head)) for name, each in found if each is not None}
 
 
-def _identity(head: bytes) -> bytes:
+def _identity(seq: int, head: bytes) -> bytes:
     try:
-        return decode_head(head).identity
+        return decode_head(seq, head).identity
     except QuireError:  # a damaged head must not end the streams of other contexts
         return b""
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from quire.context import Context
+from quire.core.memory import SizedCache
 from quire.errors import Busy, NoSuchContext, short_repr
 from quire.library import Library
 from quire.model.clock import to_datetime
 from quire.model.pages import PageIndex
-from quire.model.sized_cache import SizedCache
 from quire.storage.base import check_context_name
 from quire.view.explain import Stats
 from quire.view.sent import LastSent

@@ -1,28 +1,66 @@
-"""A storage over a backend with only five calls (`save`, `load`, `delete`, `exists`, `list`), for a single writer.
+"""A storage over a backend with only five calls (`save`, `load`, `delete`, `exists`, `list`): one context, one writer.
 
-Every commit is one page that is saved, so a commit is stored whole or not at all. The records are held in memory and
-are read from the pages when the storage is opened. Now and then one page with all records replaces the older pages.
+    <index of a page>              a page, such as `mem-1`, if a describer says what it is
+    quire-<family>-<key>           every other record
+    quire-entry-<number>           a journal entry, and the head there
+    quire-head                     the name of the context and its last commit
+
+Every item is a page whose `meta["quire"]` holds the record. A commit saves `quire-head` first, which decides it, then
+the items that it changes, its entry last. What an interruption left undone is done when the backend is opened again,
+or by the next commit. All records are in memory.
 """
 
-import logging
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
-from hashlib import sha256
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
-from quire.errors import Corrupt, InvalidValue, StorageFailure, short_repr
+from quire.errors import Corrupt, InvalidOperation, InvalidValue, QuireError, StorageFailure, short_repr
 from quire.model.pages import DetailPage
-from quire.storage.base import Commit, Delete, Patch, Put, Write, check_context_name, check_families, conflict
-from quire.storage.memory import MemoryStorage
+from quire.storage.base import RESERVED
+from quire.storage.contract import (
+    FAMILIES,
+    MAX_KEY,
+    PAGE,
+    Commit,
+    Family,
+    Fork,
+    Id,
+    Record,
+    StoredEntry,
+    check_commit,
+)
+from quire.storage.memory import MemoryStorage, Table
 
-_KINDS: Final = {"put": Put, "patch": Patch, "delete": Delete}
-_MOST_PAGES: Final = 256
-"""After this many commits of a context, one page with all records replaces their pages."""
-_DROPPED: Final = 0
-"""The version in the last page of a context that was dropped. The other pages of it are left over."""
-_log = logging.getLogger("quire.storage")
+T = TypeVar("T")
+CALLS: Final = ("save", "load", "delete", "exists", "list")
+LookUp = Callable[[Family, int], Record | None]
+"""Returns a record of the context, or None."""
+Describe = Callable[[int, bytes, LookUp, int], DetailPage | None]
+"""Returns a page as a value; None if nothing but its number is left.
+
+It gets the number of an entry, the head there, a function that returns records, and the key of the page.
+"""
+Stored = tuple[str, Record | None, StoredEntry | None]
+"""What an item holds: a family and its record, or an entry."""
+_describe: Describe | None = None
+_HEAD: Final = "quire-head"
+_decode: Final = msgspec.msgpack.Decoder(Stored).decode
+_decode_head: Final = msgspec.msgpack.Decoder(tuple[str, Commit | None]).decode
+
+
+def register_page_describer(describe: Describe) -> None:
+    """Use this describer for all backends in the process."""
+    global _describe
+    _describe = describe
+
+
+def has_five_calls(value: object) -> bool:
+    """Return whether a value has the five calls and nothing of a storage."""
+    return not hasattr(value, "entries") and all(callable(getattr(value, name, None)) for name in CALLS)
 
 
 class PageBackend(Protocol):
@@ -35,133 +73,167 @@ class PageBackend(Protocol):
     def list(self) -> Iterable[str]: ...
 
 
-class _Saved(msgspec.Struct, array_like=True):
-    """The content of one page: a commit, or with `whole` all records of a context."""
-
-    context: str
-    version: int
-    head: bytes
-    writes: list[list[Any]]
-    whole: bool = False
-
-
 class FiveCallStorage(MemoryStorage):
-    """A storage over a backend with five calls. Only one object at a time may write to a backend.
+    """One context in a backend with five calls. Only one object at a time may write to it: two are not detected.
 
-    Two writers are not detected. All records are held in memory. The backend stores one page per commit,
-    not the pages of the context.
+    Raises `InvalidOperation` for a second context, `StorageFailure` if a call of the backend fails. Contexts without a
+    name and those that hold leases are only in memory.
     """
 
-    def __init__(self, backend: PageBackend) -> None:
+    def __init__(self, backend: PageBackend, describe: Describe | None = None) -> None:
         super().__init__()
-        missing = [name for name in ("save", "load", "delete", "exists", "list") if not hasattr(backend, name)]
+        missing = [name for name in CALLS if not callable(getattr(backend, name, None))]
         if missing:
             raise InvalidValue(f"is {short_repr(backend)}; it has no {', '.join(missing)}.", argument="backend")
         self._backend = backend
-        self._pages: dict[str, list[int]] = {}
+        self._describe = describe or _describe
+        self._name = ""
+        self._indexes: dict[tuple[str, int], str] = {}
+        """The index of the item of each record."""
+        self._undone: Commit | None = None
+        """The last commit, if not all its items are saved."""
         self._read()
 
-    def commit(self, context: str, commit: Commit) -> None:
-        check_context_name(context)
+    def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
+        context = super().create(name, commit, copy_of)
+        self._save_all(context, name)
+        return context
+
+    def name(self, context: Id, name: str) -> None:
+        super().name(context, name)
+        self._save_all(context, name)
+
+    def commit(self, context: Id, commit: Commit) -> None:
+        check_commit(commit)
         with self._lock:
-            found = self._find(context)
-            if not commit.follows(found[0] if found else None):
-                raise conflict(context, found[0] if found else None, commit.expect)
-            check_families(commit.writes)
-            writes = [_to_list(write) for write in commit.writes]
-            self._save(_Saved(context, commit.version, commit.head, writes, whole=not found))
+            if self._names.get(self._name) == context and self._tables[context].seq + 1 == commit.first:
+                self._finish_items()
+                self._call("save", _item(_HEAD, (self._name, commit)))
+                self._undone = commit
             super().commit(context, commit)
-            if len(self._pages[context]) % _MOST_PAGES == 0:
-                try:
-                    self._compact(context)
-                except StorageFailure as error:  # the commit is stored
-                    _log.warning("The pages of context %r were not replaced by one: %s", context, error)
+            with suppress(StorageFailure):  # the commit is saved; the next one tries again
+                self._finish_items()
 
-    def drop(self, context: str) -> None:
-        check_context_name(context)
+    def drop(self, name: str, seen: tuple[Id, int] | None = None) -> None:
         with self._lock:
-            if super().head(context) is not None:
-                self._save(_Saved(context, _DROPPED, b"", [], whole=True))
-                super().drop(context)
-            self._delete(context, self._pages.get(context, []))
+            context = self._names.get(name, 0)
+            if name == self._name and seen in (None, (context, self._tables[context].seq)):
+                self._call("save", _item(_HEAD, ("", None)))
+                self._name, self._undone = "", None
+                self._clear()
+            super().drop(name, seen)
 
-    def scrub(self, contexts: Sequence[str] | None) -> None:
-        """Replace the saved commits of these contexts, or of all contexts, by one page without deleted records."""
+    def scrub(self, context: Id | None = None) -> Sequence[str]:
+        """Save and delete what an interruption left. Every other item is current."""
         with self._lock:
-            for context in list(self._pages) if contexts is None else contexts:
-                if context in self._contexts:
-                    self._compact(context)
-                else:
-                    self._delete(context, self._pages.get(context, []))
+            self._finish_items()
+            return super().scrub(context)
 
     def _read(self) -> None:
-        """Read all pages. Ignore pages before the last one with all records: an interrupted compaction left them."""
-        found: dict[str, list[tuple[int, _Saved]]] = {}
-        for index in list(self._backend.list()):
-            saved = self._load(index)
-            found.setdefault(saved.context, []).append((int(index.rpartition("-")[2]), saved))
-        for context, pages in found.items():
-            pages.sort(key=lambda page: page[0])
-            start = max((n for n, (_, saved) in enumerate(pages) if saved.whole), default=-1)
-            numbers = [number for number, _ in pages[start:]]
-            if start < 0 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-                raise Corrupt("has pages missing in the backend.", record=f"context {context!r}")
-            self._pages[context] = [number for number, _ in pages]
-            if pages[-1][1].version == _DROPPED:
-                try:
-                    self._delete(context, self._pages[context])
-                except StorageFailure as error:
-                    _log.warning("The removal of context %r was not finished: %s", context, error)
-                continue
-            for _, saved in pages[start:]:
-                writes: list[Write] = [_KINDS[kind](**fields) for kind, fields in saved.writes]
-                self._finish(context, Commit(0, saved.version, saved.head, writes))
+        """Read all items. Do what an interruption left undone. Raises `Corrupt`."""
+        indexes = list(self._call("list"))
+        name, commit = self._load(_HEAD, _decode_head) if _HEAD in indexes else ("", None)
+        if not name:
+            self._clear()
+            return
+        table = Table()
+        for index in indexes:
+            if index != _HEAD:
+                family, record, entry = self._load(index, _decode)
+                if entry is not None:
+                    table.set_entry(entry)
+                elif record is not None:
+                    table.put(cast("Family", family), record)
+                    self._indexes[family, record.key] = index
+        if commit is not None and commit.seq not in table.entries:
+            table.apply(commit)
+            self._undone = commit
+        numbers = sorted(table.entries)
+        if not numbers or numbers != [*range(numbers[0], numbers[-1] + 1)]:
+            raise Corrupt("has items missing in the backend.", record=f"context {name!r}")
+        table.seq, context = numbers[-1], next(self._ids)
+        self._names[name], self._tables[context], self._name = context, table, name
+        with suppress(StorageFailure):
+            self._finish_items()
 
-    def _load(self, index: str) -> _Saved:
+    def _save_all(self, context: Id, name: str | None) -> None:
+        """Save all items of a context that is new in the backend, the head last. Without it, it does not exist."""
+        if name is None or name.startswith(RESERVED):
+            return
+        with self._lock:
+            table = self._tables[context]
+            put = [(each, record) for each in FAMILIES for record in table.scan(each, 0, MAX_KEY, reverse=False)]
+            *earlier, newest = table.scan_entries(0, MAX_KEY, reverse=False)
+            try:
+                if self._name:
+                    raise InvalidOperation(
+                        f"This backend holds the context {short_repr(self._name)}. A backend with the five calls of"
+                        " the design documents holds one; open a database or a folder for several."
+                    )
+                self._clear()
+                self._save_items(Commit(table.seq, newest.head, newest.entry, put, earlier=earlier), table)
+                self._call("save", _item(_HEAD, (name, None)))
+            except QuireError:
+                super().drop(name)
+                raise
+            self._name = name
+
+    def _finish_items(self) -> None:
+        """Save the items of the last commit, if they are not saved."""
+        if self._undone is not None:
+            self._save_items(self._undone, self._tables[self._names[self._name]])
+            self._undone = None
+
+    def _save_items(self, commit: Commit, table: Table) -> None:
+        """Save what a commit changed in a table, its own entry last."""
+        look_up: LookUp = lambda family, key: table.records[family].get(key)  # noqa: E731
+        for family, record in commit.put:
+            page = None
+            if family == PAGE and self._describe is not None:
+                page = self._describe(commit.seq, commit.head, look_up, record.key)
+            index = page.index if page is not None else f"quire-{family}-{record.key}"
+            if self._indexes.get((family, record.key), index) != index:
+                self._delete(family, record.key)
+            self._call("save", _item(index, (family, record, None), page))
+            self._indexes[family, record.key] = index
+        for family, key in commit.delete:
+            self._delete(family, key)
+        for index in list(self._call("list")) if commit.expire else ():
+            if index.startswith("quire-entry-") and int(index.rpartition("-")[2]) < commit.expire:
+                self._call("delete", index)
+        for seq in (*(seq for seq, _ in commit.replace), *range(commit.first, commit.seq + 1)):
+            if seq in table.entries:
+                self._call("save", _item(f"quire-entry-{seq}", ("entry", None, table.entries[seq])))
+
+    def _delete(self, family: Family, key: int) -> None:
+        index = self._indexes.pop((family, key), None)
+        if index is not None and self._call("exists", index):
+            self._call("delete", index)
+
+    def _clear(self) -> None:
+        """Delete all items of quire, the head last."""
+        for index in sorted(self._call("list"), key=lambda index: index == _HEAD):
+            if index.startswith("quire-") or "quire" in self._call("load", index).meta:
+                self._call("delete", index)
+        self._indexes.clear()
+
+    def _load(self, index: str, decode: Callable[[bytes], T]) -> T:
         try:
-            return msgspec.msgpack.decode(b64decode(self._backend.load(index).meta["data"]), type=_Saved)
+            return decode(b64decode(self._call("load", index).meta["quire"]))
         except (msgspec.MsgspecError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise Corrupt(f"cannot be read: {error}.", record=f"page {index!r} of the backend") from None
 
-    def _save(self, saved: _Saved) -> None:
-        numbers = self._pages.get(saved.context, [])
-        number = numbers[-1] + 1 if numbers else 1
-        data = b64encode(msgspec.msgpack.encode(saved)).decode()
-        page = DetailPage(name=f"Commit {number}", index=_index(saved.context, number), meta={"data": data})
+    def _call(self, name: str, *values: object) -> Any:
+        """Make a call of the backend."""
         try:
-            self._backend.save(page)
+            return getattr(self._backend, name)(*values)
         except Exception as error:  # foreign code can raise anything
-            raise StorageFailure(f"The backend could not save a page: {error!r}. Nothing was changed.") from error
-        self._pages[saved.context] = [*numbers, number]
-
-    def _compact(self, context: str) -> None:
-        """Replace the pages of a context by one with all records."""
-        head, table = self._contexts[context]
-        writes = []
-        for family, key in table.keys():  # noqa: SIM118 - a table is no dict
-            row = table.get(family, key)
-            if row is not None:
-                writes.append(_to_list(Put(family, key, row.value, row.group, row.order)))
-        older = self._pages[context]
-        self._save(_Saved(context, head.version, head.value, writes, whole=True))
-        self._delete(context, older)
-
-    def _delete(self, context: str, numbers: Sequence[int]) -> None:
-        """Delete pages of a context, the oldest first, so that an interruption leaves the newest."""
-        for number in list(numbers):
-            try:
-                self._backend.delete(_index(context, number))
-            except Exception as error:  # foreign code can raise anything
-                raise StorageFailure(f"The backend could not delete a page: {error!r}. Retry.") from error
-            self._pages[context].remove(number)
-        if not self._pages.get(context):
-            self._pages.pop(context, None)
+            raise StorageFailure(f"The backend could not {name} a page: {error!r}. Retry.") from error
 
 
-def _index(context: str, number: int) -> str:
-    return f"{sha256(context.encode()).hexdigest()[:24]}-{number}"
-
-
-def _to_list(write: Write) -> list[Any]:
-    kind = next(name for name, kind in _KINDS.items() if isinstance(write, kind))
-    return [kind, {name: getattr(write, name) for name in write.__struct_fields__}]
+def _item(index: str, content: object, page: DetailPage | None = None) -> DetailPage:
+    """Return an item: a page with its record, or a page that only carries a record."""
+    data = b64encode(msgspec.msgpack.encode(content)).decode()
+    if page is None:
+        return DetailPage(name=index, index=index, meta={"quire": data})
+    return replace(page, meta={**page.meta, "quire": data})

@@ -1,310 +1,304 @@
-"""Records in memory: an ordered table, the memory backend, and a reader of prefetched records.
-
-The memory backend is the reference for all others. The values of a table are of any type: bytes in the memory backend,
-positions in a log in the file backend.
-"""
+"""Records in memory: an ordered table, and the storage that is the reference for all others."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import starmap
+from copy import copy
+from itertools import count
 from threading import RLock
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from quire.storage.base import (
-    ANCHOR,
+from quire.storage.base import check_context_name
+from quire.storage.contract import (
     FAMILIES,
-    LAYOUT,
     MAX_KEY,
     NOTE,
-    PAGE,
-    PIN,
-    SEGMENT,
-    TALLY,
     Commit,
-    Delete,
     Family,
-    Head,
-    Patch,
-    Put,
+    Flaw,
+    Fork,
+    Id,
+    Loaded,
     Record,
     Storage,
-    check_context_name,
-    check_families,
+    StoredEntry,
+    check_commit,
     conflict,
-    fork_by_copy,
-    sum_orders,
+    name_taken,
+    unfinished_copy,
 )
 
+Place = tuple[int, int]
+"""The place of a page among its siblings: (rank, key)."""
+_ENTRIES: Final = "entries"
 V = TypeVar("V")
-Slot = tuple[bytes, int]
-"""The position of a record in its group: (order, key)."""
 
 
-class Row(NamedTuple, Generic[V]):
-    """A record in a table, without its key."""
-
-    value: V
-    group: int | None
-    order: bytes
-
-
-class Table(Generic[V]):
-    """The records of one context by family and key, with their groups in order.
-
-    An interrupt can stop a change at any point. The same change made again completes it.
-    """
+class Table:
+    """The records and the entries of one context, in order."""
 
     def __init__(self) -> None:
-        self._rows: dict[Family, dict[int, Row[V]]] = {family: {} for family in FAMILIES}
-        self._keys: dict[Family, list[int]] = {family: [] for family in FAMILIES}
-        self._groups: dict[tuple[Family, int], list[Slot]] = {}
+        self.records: dict[Family, dict[int, Record]] = {family: {} for family in FAMILIES}
+        self.entries: dict[int, StoredEntry] = {}
+        self.seq = 0
+        self._order: dict[str | int, list[Any]] = {each: [] for each in (*FAMILIES, _ENTRIES)}
+        """Sorted lists: the keys of each family, the numbers of the entries, and the places below each parent."""
 
-    def copy(self) -> "Table[V]":
-        other: Table[V] = Table()
-        other._rows = {family: dict(rows) for family, rows in self._rows.items()}
-        other._keys = {family: list(keys) for family, keys in self._keys.items()}
-        other._groups = {group: list(slots) for group, slots in self._groups.items()}
+    @property
+    def head(self) -> bytes:
+        """The head that the newest entry wrote."""
+        return self.entries[self.seq].head
+
+    def copy(self) -> Self:
+        other = copy(self)
+        other.records = {family: dict(records) for family, records in self.records.items()}
+        other.entries = dict(self.entries)
+        other._order = {name: list(items) for name, items in self._order.items()}
         return other
 
-    def get(self, family: Family, key: int) -> Row[V] | None:
-        return self._rows[family].get(key)
+    def apply(self, commit: Commit) -> None:
+        """Make the changes of a commit. If an interrupt stops it, the same call completes it."""
+        for family, record in commit.put:
+            self.put(family, record)
+        for family, key in commit.delete:
+            self.delete(family, key)
+        for seq, entry in commit.replace:
+            if seq in self.entries:
+                self.set_entry(StoredEntry(seq, self.entries[seq].head, entry))
+        for made in commit.entries:
+            self.set_entry(made)
+        numbers = self._order[_ENTRIES]
+        while numbers and numbers[0] < commit.expire:
+            self.entries.pop(numbers[0], None)
+            del numbers[0]
+        self.seq = commit.seq
 
-    def keys(self) -> Iterator[tuple[Family, int]]:
-        """Yield the family and key of every row."""
-        return ((family, key) for family, rows in self._rows.items() for key in rows)
+    def get(self, family: Family, keys: Sequence[int]) -> list[Record | None]:
+        """Return records, with None for a missing one."""
+        return [self.records[family].get(key) for key in keys]
 
-    def put(self, family: Family, key: int, value: V, group: int | None, order: bytes) -> None:
-        """Add or replace a row."""
-        rows = self._rows[family]
-        old = rows.get(key)
-        if old is not None and (old.group, old.order) != (group, order):
-            self._remove_from_group(family, key, old)
-        rows[key] = Row(value, group, order)
-        _insert(self._keys[family], key)
-        if group is not None:
-            _insert(self._groups.setdefault((family, group), []), (order, key))
-
-    def patch(self, family: Family, key: int, value: V) -> None:
-        """Give an existing row a new value. A missing row is ignored."""
-        old = self._rows[family].get(key)
-        if old is not None:
-            self._rows[family][key] = old._replace(value=value)
+    def put(self, family: Family, record: Record) -> None:
+        """Add or replace a record."""
+        old = self.records[family].get(record.key)
+        if old is None:
+            _insert(self._order[family], record.key)
+        elif old.parent is not None and (old.parent, old.rank) != (record.parent, record.rank):
+            _remove(self._order[old.parent], (old.rank, old.key))
+        self.records[family][record.key] = record
+        if record.parent is not None:
+            _insert(self._order.setdefault(record.parent, []), (record.rank, record.key))
 
     def delete(self, family: Family, key: int) -> None:
-        """Remove a row. A missing row is ignored."""
-        rows = self._rows[family]
-        old = rows.get(key)
+        """Remove a record. A missing one is ignored."""
+        old = self.records[family].get(key)
         if old is not None:
-            self._remove_from_group(family, key, old)
-            _remove(self._keys[family], key)
-            del rows[key]
+            if old.parent is not None:
+                _remove(self._order[old.parent], (old.rank, key))
+            _remove(self._order[family], key)
+            del self.records[family][key]
 
-    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, Row[V]]]:
-        """Yield the rows with start ≤ key ≤ stop, by key. A row that changes meanwhile is read when it is reached."""
-        keys, rows = self._keys[family], self._rows[family]
-        position = bisect_right(keys, stop) - 1 if reverse else bisect_left(keys, start)
-        while 0 <= position < len(keys) and start <= keys[position] <= stop:
-            key = keys[position]
-            yield key, rows[key]
-            position = bisect_left(keys, key) - 1 if reverse else bisect_right(keys, key)
+    def set_entry(self, entry: StoredEntry) -> None:
+        """Add or replace an entry."""
+        self.entries[entry.seq] = entry
+        _insert(self._order[_ENTRIES], entry.seq)
 
-    def members(self, family: Family, group: int, after: Slot | None, *, reverse: bool) -> Iterator[tuple[int, Row[V]]]:
-        """Yield the rows of a group in order; with `after`, only those after that position."""
-        rows = self._rows[family]
-        while slots := self._groups.get((family, group)):
-            if after is None:
-                position = len(slots) - 1 if reverse else 0
-            else:
-                position = bisect_left(slots, after) - 1 if reverse else bisect_right(slots, after)
-            if not 0 <= position < len(slots):
-                return
-            after = slots[position]
-            yield after[1], rows[after[1]]
+    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
+        """Yield records by key. One that changes meanwhile is read when it is reached."""
+        records = self.records[family]
+        return (records[key] for key in _between(self._order[family], start, stop, reverse=reverse))
 
-    def sum_members(self, family: Family, group: int) -> tuple[int, int]:
-        """Return the number of rows of a group, and the sum of their orders."""
-        return sum_orders(order for order, _ in self._groups.get((family, group), ()))
+    def scan_entries(self, start: int, stop: int, *, reverse: bool) -> Iterator[StoredEntry]:
+        """Yield entries by number."""
+        return (self.entries[seq] for seq in _between(self._order[_ENTRIES], start, stop, reverse=reverse))
 
-    def _remove_from_group(self, family: Family, key: int, old: Row[V]) -> None:
-        if old.group is not None and (slots := self._groups.get((family, old.group))) is not None:
-            _remove(slots, (old.order, key))
-            if not slots:
-                del self._groups[family, old.group]
+    def children(self, parent: int, after: Place | None, *, reverse: bool) -> Iterator[Record]:
+        """Yield the pages with this parent in order; with `after`, those beyond that place."""
+        start, stop = (0, 0), (MAX_KEY + 1, 0)
+        if after is not None:
+            rank, key = after
+            start, stop = (start, (rank, key - 1)) if reverse else ((rank, key + 1), stop)
+        records = self.records["page"]
+        return (records[key] for _, key in _between(self._order.get(parent, []), start, stop, reverse=reverse))
 
 
-Item = TypeVar("Item", int, Slot)
+def _insert(items: list[Any], item: Any) -> None:
+    """Insert an item into a sorted list unless it is there."""
+    position = bisect_left(items, item)
+    if position == len(items) or items[position] != item:
+        items.insert(position, item)
 
 
-def _insert(items: list[Item], item: Item) -> None:
-    """Insert an item into a sorted list unless it is there. Appending, the common case, needs no search."""
-    if not items or items[-1] < item:
-        items.append(item)
-    elif items[place := bisect_left(items, item)] != item:
-        items.insert(place, item)
+def _remove(items: list[Any], item: Any) -> None:
+    """Remove an item from a sorted list."""
+    position = bisect_left(items, item)
+    if position < len(items) and items[position] == item:
+        del items[position]
 
 
-def _remove(items: list[Item], item: Item) -> None:
-    """Remove an item from a sorted list if it is there."""
-    place = bisect_left(items, item)
-    if place < len(items) and items[place] == item:
-        del items[place]
+def _between(items: list[Any], start: Any, stop: Any, *, reverse: bool) -> Iterator[Any]:
+    """Yield the items of a sorted list with start ≤ item ≤ stop; the list may change meanwhile."""
+    position = bisect_right(items, stop) - 1 if reverse else bisect_left(items, start)
+    while 0 <= position < len(items) and start <= items[position] <= stop:
+        item = items[position]
+        yield item
+        position = bisect_left(items, item) - 1 if reverse else bisect_right(items, item)
 
 
 class MemoryStorage:
-    """Records in dictionaries. Threads can share one object. Everything is lost when the process ends."""
+    """Keeps records in memory, for as long as the object lives."""
 
     def __init__(self) -> None:
-        self._contexts: dict[str, tuple[Head, Table[bytes]]] = {}
+        self._names: dict[str, Id] = {}
+        self._tables: dict[Id, Table] = {}
+        self._ids = count(1)
         self._lock = RLock()
-        self._unfinished: tuple[str, Commit] | None = None
-        """A commit that is being made. If an interrupt stops it, the next call completes it."""
+        self._unfinished: tuple[Table, Commit] | None = None
+        """A commit in progress. After an interrupt, the next call completes it."""
 
-    def head(self, context: str) -> Head | None:
-        check_context_name(context)
+    def load(self, name: str, seen: tuple[Id, int] | None = None) -> Loaded | None:
         with self._lock:
-            found = self._find(context)
-        return found[0] if found else None
+            context = self._names.get(check_context_name(name))
+            if context is None:
+                return None
+            table = self._table(context)
+            notes = None if seen == (context, table.seq) else tuple(table.scan(NOTE, 0, MAX_KEY, reverse=False))
+            return Loaded(context, table.seq, table.head, notes)
 
-    def get(self, context: str, family: Family, key: int) -> Record | None:
+    def entries(
+        self, context: Id, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+    ) -> Iterator[StoredEntry]:
+        yield from self._stream(self._table(context).scan_entries(start, stop, reverse=reverse))
+
+    def get(self, context: Id, family: Family, keys: Sequence[int]) -> list[Record | None]:
         with self._lock:
-            found = self._find(context)
-            row = found[1].get(family, key) if found else None
-        return row_record(key, row) if row else None
+            return self._table(context).get(family, keys)
 
     def scan(
-        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
+        self, context: Id, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
     ) -> Iterator[Record]:
-        with self._lock:
-            found = self._find(context)
-        if found:
-            yield from stream_records(found[1].scan(family, start, stop, reverse=reverse), self._lock)
+        yield from self._stream(self._table(context).scan(family, start, stop, reverse=reverse))
 
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
+    def children(
+        self, context: Id, parent: int, *, after: Place | None = None, reverse: bool = False
     ) -> Iterator[Record]:
-        with self._lock:
-            found = self._find(context)
-        if found:
-            yield from stream_records(found[1].members(family, group, after, reverse=reverse), self._lock)
+        yield from self._stream(self._table(context).children(parent, after, reverse=reverse))
 
-    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
+    def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
+        check_commit(commit)
         with self._lock:
-            found = self._find(context)
-            return found[1].sum_members(family, group) if found else (0, 0)
+            if name is not None and check_context_name(name) in self._names:
+                raise name_taken(name)
+            table = Table()
+            if copy_of is not None:
+                origin = self._table(copy_of.context)
+                if origin.seq != copy_of.seq:
+                    raise conflict(origin.seq or None, copy_of.seq + 1)
+                for family in FAMILIES:
+                    stop = copy_of.limits.get(family, MAX_KEY + 1) - 1
+                    for record in origin.scan(family, 0, stop, reverse=False):
+                        table.put(family, record)
+            table.apply(commit)
+            context = next(self._ids)
+            self._tables[context] = table
+            if name is not None:
+                self._names[name] = context
+            return context
 
-    def commit(self, context: str, commit: Commit) -> None:
-        check_context_name(context)
+    def name(self, context: Id, name: str) -> None:
         with self._lock:
-            found = self._find(context)
-            head = found[0] if found else None
-            if not commit.follows(head):
-                raise conflict(context, head, commit.expect)
-            check_families(commit.writes)
-            self._unfinished = context, commit
-            self._finish(context, commit)
+            if check_context_name(name) in self._names:
+                raise name_taken(name)
+            if context not in self._tables:
+                raise conflict(None, 0)
+            self._names[name] = context
 
-    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+    def commit(self, context: Id, commit: Commit) -> None:
+        check_commit(commit)
         with self._lock:
-            fork_by_copy(self, context, target, commit, below)
+            table = self._tables.get(context)
+            self._finish()
+            if table is None or table.seq + 1 != commit.first:
+                raise conflict(table.seq if table else None, commit.first)
+            self._unfinished = table, commit
+            self._finish()
+
+    @contextmanager
+    def snapshot(self, context: Id) -> Iterator[Storage]:
+        with self._lock:
+            name = next((name for name, found in self._names.items() if found == context), None)
+            frozen = storage_of(context, name, self._table(context).copy())
+        yield frozen
 
     def contexts(self, after: str = "") -> Iterator[str]:
         with self._lock:
-            self._find("")
-            names = sorted(name for name in self._contexts if name > after)
+            names = sorted(name for name in self._names if name > after)
         yield from names
 
-    def drop(self, context: str) -> None:
-        check_context_name(context)
+    def examine(self) -> Sequence[Flaw]:
         with self._lock:
-            self._find(context)
-            self._contexts.pop(context, None)
+            unnamed = sorted(self._tables.keys() - self._names.values())
+            return [unfinished_copy(context, self._tables[context].seq) for context in unnamed]
 
-    @contextmanager
-    def snapshot(self, context: str) -> Iterator["MemoryStorage"]:
-        """Return a copy of the context as it is now."""
-        check_context_name(context)
-        copy = MemoryStorage()
+    def drop(self, name: str, seen: tuple[Id, int] | None = None) -> None:
         with self._lock:
-            found = self._find(context)
-            if found is not None:
-                copy._contexts[context] = found[0], found[1].copy()
-        yield copy
+            self._check_seen(name, seen)
+            self._tables.pop(self._names.pop(check_context_name(name), 0), None)
+
+    def scrub(self, context: Id | None = None) -> Sequence[str]:
+        """Remove copies without a name. Nothing else is left of what was deleted."""
+        with self._lock:
+            if context is None:
+                self._tables = {found: self._tables[found] for found in self._names.values()}
+        return ()
 
     def close(self) -> None:
         """Do nothing: the records stay available through this object."""
 
-    def _find(self, context: str) -> tuple[Head, Table[bytes]] | None:
-        """Return the head and the records of a context. Complete an interrupted commit first."""
+    def _table(self, context: Id) -> Table:
+        """Return the records of a context, none if it is gone."""
+        with self._lock:
+            self._finish()
+            return self._tables.get(context) or Table()
+
+    def _check_seen(self, name: str, seen: tuple[Id, int] | None) -> None:
+        """Raise `Conflict` if a name does not lead to the context and the entry that a caller has seen."""
+        context = self._names.get(check_context_name(name), 0)
+        if seen is not None and seen != (context, self._table(context).seq):
+            raise conflict(self._table(context).seq or None, seen[1] + 1)
+
+    def _finish(self) -> None:
+        """Complete the commit in progress."""
         if self._unfinished is not None:
-            self._finish(*self._unfinished)
-        return self._contexts.get(context)
+            table, commit = self._unfinished
+            table.apply(commit)
+            self._unfinished = None
 
-    def _finish(self, context: str, commit: Commit) -> None:
-        found = self._contexts.get(context)
-        table = found[1] if found else Table[bytes]()
-        for write in commit.writes:
-            match write:
-                case Put():
-                    table.put(write.family, write.key, write.value, write.group, write.order)
-                case Patch():
-                    table.patch(write.family, write.key, write.value)
-                case Delete():
-                    table.delete(write.family, write.key)
-        self._contexts[context] = Head(commit.version, commit.head), table
-        self._unfinished = None
+    def _stream(self, items: Iterator[V]) -> Iterator[V]:
+        """Yield the items. The lock is held while one is read, not between two."""
+        while True:
+            with self._lock:
+                found = next(items, None)
+            if found is None:
+                return
+            yield found
 
 
-def stream_records(rows: Iterator[tuple[int, Row[bytes]]], lock: RLock) -> Iterator[Record]:
-    """Yield the records in rows. The lock is held while a row is read, not between two rows."""
-    while True:
-        with lock:
-            found = next(rows, None)
-        if found is None:
-            return
-        yield row_record(*found)
+def copy_to_memory(storage: Storage, context: Id) -> MemoryStorage:
+    """Return one context of a storage in memory, under the same id and without a name."""
+    table = Table()
+    for family in FAMILIES:
+        for record in storage.scan(context, family):
+            table.put(family, record)
+    for entry in storage.entries(context):
+        table.set_entry(entry)
+        table.seq = entry.seq
+    return storage_of(context, None, table)
 
 
-def row_record(key: int, row: Row[bytes]) -> Record:
-    """Return the record in a row."""
-    return Record(key, row.value, row.group, row.order)
-
-
-SMALL: Final[tuple[Family, ...]] = (SEGMENT, PAGE, TALLY, PIN, NOTE, ANCHOR, LAYOUT)
-"""The families of small records. They are read when a context is opened and when its view is rendered."""
-
-
-class PrefetchReader:
-    """Reads one context at one version: small records from memory, the others from its storage.
-
-    Over a network this saves requests: one request reads the head and all small records.
-    """
-
-    def __init__(self, storage: Storage, records: Iterable[tuple[Family, Record]]) -> None:
-        self._storage = storage
-        self._table: Table[bytes] = Table()
-        for family, record in records:
-            self._table.put(family, record.key, record.value, record.group, record.order)
-
-    def get(self, context: str, family: Family, key: int) -> Record | None:
-        if family not in SMALL:
-            return self._storage.get(context, family, key)
-        row = self._table.get(family, key)
-        return row_record(key, row) if row else None
-
-    def scan(
-        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[Record]:
-        if family not in SMALL:
-            return self._storage.scan(context, family, start, stop, reverse=reverse)
-        return starmap(row_record, self._table.scan(family, start, stop, reverse=reverse))
-
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
-    ) -> Iterator[Record]:
-        if family not in SMALL:
-            return self._storage.members(context, family, group, after=after, reverse=reverse)
-        return starmap(row_record, self._table.members(family, group, after, reverse=reverse))
-
-    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
-        return self._table.sum_members(family, group)
+def storage_of(context: Id, name: str | None, table: Table) -> MemoryStorage:
+    """Return a storage with one context."""
+    storage = MemoryStorage()
+    storage._tables[context] = table
+    if name is not None:
+        storage._names[name] = context
+    return storage

@@ -1,224 +1,209 @@
 """A storage that holds back commits: several operations reach the storage below as one commit, or never.
 
-Reads see the overlay's records on top of those below. `as_commit()` returns everything as one commit for the storage
-below. A discarded overlay leaves no trace there, even if its process dies.
+Reads see the records of the overlay on top of those below. A discarded overlay leaves no trace there, even if its
+process dies.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from heapq import merge
-from itertools import groupby
-from threading import RLock
-from typing import Any
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 from quire.errors import InvalidOperation
-from quire.storage.base import (
-    FAMILIES,
+from quire.storage.contract import (
     MAX_KEY,
+    NOTE,
     Commit,
-    Delete,
     Family,
-    Head,
-    Patch,
-    Put,
+    Flaw,
+    Fork,
+    Id,
+    Loaded,
     Record,
     Storage,
-    Write,
-    check_families,
+    StoredEntry,
+    check_commit,
     conflict,
-    snapshot_of,
-    sum_orders,
+    name_taken,
 )
-from quire.storage.memory import Row, Table, row_record, stream_records
+from quire.storage.memory import MemoryStorage, Place, Table, storage_of
 
-Rows = Iterator[tuple[int, Row[bytes]]]
-RowsAfter = Callable[[Record | None], Rows]
-"""Returns the overlay's own rows after a record, or all of them."""
-SortKey = Callable[[Record], Any]
+NEW: Final[Id] = -1
+"""The id, in an overlay, of a context that the storage below does not have yet."""
+_by_key, _by_place = attrgetter("key"), attrgetter("rank", "key")
 
 
-class OverlayStorage:
-    """One context of another storage, with its own commits on top."""
+class _Deleted(bytes):
+    """The value of a record that hides one below."""
+
+
+class _Layer(Table):
+    """The records and the entries of one context, on top of those in another storage up to an entry."""
+
+    def __init__(self, below: Storage, start: Loaded) -> None:
+        super().__init__()
+        self.below, self._context = below, start.id
+        self.seq = self.start = start.seq
+        self._head, self._notes = start.head, start.notes
+
+    @property
+    def head(self) -> bytes:
+        return super().head if self.seq in self.entries else self._head
+
+    def delete(self, family: Family, key: int) -> None:
+        self.put(family, Record(key, _Deleted()))
+
+    def get(self, family: Family, keys: Sequence[int]) -> list[Record | None]:
+        own = super().get(family, keys)
+        lower = self.below.get(self._context, family, keys) if None in own else own
+        return [_shown(above or below) for above, below in zip(own, lower, strict=True)]
+
+    def scan(self, family: Family, start: int, stop: int, *, reverse: bool) -> Iterator[Record]:
+        lower = self.below.scan(self._context, family, start, stop, reverse=reverse)
+        if family == NOTE and self._notes is not None:  # those of the head: a writer below can be faster than this read
+            notes = reversed(self._notes) if reverse else self._notes
+            lower = (each for each in notes if start <= each.key <= stop)
+        own = super().scan(family, start, stop, reverse=reverse)
+        return _unique(merge(own, self._visible(family, lower), key=_by_key, reverse=reverse))
+
+    def children(self, parent: int, after: Place | None, *, reverse: bool) -> Iterator[Record]:
+        lower = self.below.children(self._context, parent, after=after, reverse=reverse)
+        own = super().children(parent, after, reverse=reverse)
+        return _unique(merge(own, self._visible("page", lower), key=_by_place, reverse=reverse))
+
+    def scan_entries(self, start: int, stop: int, *, reverse: bool) -> Iterator[StoredEntry]:
+        own = super().scan_entries(start, stop, reverse=reverse)
+        lower = self.below.entries(self._context, start, min(stop, self.start), reverse=reverse)
+        return chain(own, lower) if reverse else chain(lower, own)
+
+    def _visible(self, family: Family, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records below that are not replaced or deleted here."""
+        return (each for each in records if each.key not in self.records[family])
+
+
+class OverlayStorage(MemoryStorage):
+    """One context of another storage, with commits on top that are held in memory. Other contexts are those below."""
 
     def __init__(self, below: Storage, context: str) -> None:
+        super().__init__()
         self.below = below
         self.context = context
-        self.start = below.head(context)
-        """The head of the context below when this overlay was created."""
-        self._head = self.start
-        self._table: Table[bytes] = Table()
-        self._deleted: set[tuple[Family, int]] = set()
-        self._lock = RLock()
-        self._unfinished: tuple[Commit, Mapping[tuple[Family, int], Record | None]] | None = None
-        """A commit in progress, with the records that it patches. After an interrupt, the next call completes it."""
+        """The name of the context."""
+        self.start = below.load(context)
+        """The context below when this overlay was made, or None."""
+        self.id = self.start.id if self.start else NEW
+        if self.start:
+            self._top = _Layer(below, self.start)
+            self._add()
+        else:
+            self._top = _Layer(MemoryStorage(), Loaded(NEW, 0, b""))
 
-    def head(self, context: str) -> Head | None:
-        if context != self.context:
-            return self.below.head(context)
+    def load(self, name: str, seen: tuple[Id, int] | None = None) -> Loaded | None:
+        return super().load(name, seen) if name == self.context else self.below.load(name, seen)
+
+    def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
+        if copy_of is not None and copy_of.context == self.id:
+            raise InvalidOperation(f"Context {self.context!r} has uncommitted changes; fork it after the commit.")
+        if name != self.context or copy_of is not None:
+            return self.below.create(name, commit, copy_of)
+        check_commit(commit)
         with self._lock:
-            self._finish()
-            return self._head
+            if self._names:
+                raise name_taken(name)
+            self._top.apply(commit)
+            self._add()
+            return self.id
 
-    def get(self, context: str, family: Family, key: int) -> Record | None:
-        if context == self.context:
-            with self._lock:
-                self._finish()
-                row = self._table.get(family, key)
-                if row is not None:
-                    return row_record(key, row)
-                if (family, key) in self._deleted:
-                    return None
-        return self.below.get(context, family, key)
+    def name(self, context: Id, name: str) -> None:
+        self.below.name(context, name)
 
-    def scan(
-        self, context: str, family: Family, start: int = 0, stop: int = MAX_KEY, *, reverse: bool = False
-    ) -> Iterator[Record]:
-        lower = self.below.scan(context, family, start, stop, reverse=reverse)
-        if context != self.context:
-            return lower
-
-        def own_rows(last: Record | None) -> Rows:
-            first = last.key + 1 if last and not reverse else start
-            return self._table.scan(family, first, last.key - 1 if last and reverse else stop, reverse=reverse)
-
-        return self._merge_records(family, lower, own_rows, _key, reverse)
-
-    def members(
-        self, context: str, family: Family, group: int, *, after: tuple[bytes, int] | None = None, reverse: bool = False
-    ) -> Iterator[Record]:
-        lower = self.below.members(context, family, group, after=after, reverse=reverse)
-        if context != self.context:
-            return lower
-
-        def own_rows(last: Record | None) -> Rows:
-            return self._table.members(family, group, _slot(last)[1:] if last else after, reverse=reverse)
-
-        return self._merge_records(family, lower, own_rows, _slot, reverse)
-
-    def sum_members(self, context: str, family: Family, group: int) -> tuple[int, int]:
-        return sum_orders(record.order for record in self.members(context, family, group))
-
-    def commit(self, context: str, commit: Commit) -> None:
-        if context != self.context:
+    def commit(self, context: Id, commit: Commit) -> None:
+        if context != self.id:
             self.below.commit(context, commit)
             return
-        with self._lock:
-            self._finish()
-            if not commit.follows(self._head):
-                raise conflict(context, self._head, commit.expect)
-            patched: dict[tuple[Family, int], Record | None] = {}
-            check_families(commit.writes)  # everything that can fail comes before the first change
-            for write in commit.writes:
-                if isinstance(write, Patch):
-                    patched[write.family, write.key] = self.get(context, write.family, write.key)
-            self._unfinished = commit, patched
-            self._finish()
-
-    def _finish(self) -> None:
-        """Complete the unfinished commit, if there is one. The caller holds the lock."""
-        if self._unfinished is None:
-            return
-        commit, patched = self._unfinished
-        for write in commit.writes:
-            self._apply(write, patched)
-        self._head = Head(commit.version, commit.head)
-        self._unfinished = None
+        if commit.replace or commit.expire:
+            raise InvalidOperation("Older entries cannot be changed together with others. Commit these first.")
+        super().commit(context, commit)
 
     def is_outdated(self) -> bool:
-        """Return whether another writer committed below since this overlay was created."""
-        below = self.below
-        if isinstance(below, OverlayStorage) and below.is_outdated():
+        """Return whether another writer changed the context below since this overlay was made."""
+        if isinstance(self.below, OverlayStorage) and self.below.is_outdated():
             return True
-        return below.head(self.context) != self.start
+        seen = (self.start.id, self.start.seq) if self.start else None
+        found = self.below.load(self.context, seen)
+        return (found and (found.id, found.seq)) != seen
 
     def as_commit(self) -> Commit | None:
         """Return all changes as one commit for the storage below, or None if nothing changed."""
         with self._lock:
             self._finish()
-            if self._head is None or self._head == self.start:
-                return None
-            writes: list[Write] = [Delete(family, key) for family, key in sorted(self._deleted)]
-            for family in FAMILIES:
-                for key, row in self._table.scan(family, 0, MAX_KEY, reverse=False):
-                    writes.append(Put(family, key, row.value, row.group, row.order))
-            expect, seen = (self.start.version, self.start.value) if self.start else (0, b"")
-            return Commit(expect, self._head.version, self._head.value, writes, seen)
+            top = self._top
+            made = [entry for _, entry in sorted(top.entries.items())]
+            records = [(family, each) for family, kept in top.records.items() for each in kept.values()]
+        if not made:
+            return None
+        put = [(family, each) for family, each in records if _shown(each)]
+        delete = [(family, each.key) for family, each in records if not _shown(each)]
+        *earlier, last = made
+        return Commit(last.seq, last.head, last.entry, put, delete, earlier=earlier)
 
-    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
-        if context == self.context:
-            raise self._uncommitted_error("fork")
-        self.below.fork(context, target, commit, below)
-
-    def contexts(self, after: str = "") -> Iterator[str]:
-        names = self.below.contexts(after)
-        if self._head is None or self.context <= after:
-            return names
-        return (name for name, _ in groupby(merge(names, [self.context])))
-
-    def drop(self, context: str) -> None:
-        if context == self.context:
-            raise self._uncommitted_error("drop")
-        self.below.drop(context)
+    def write_below(self, commit: Commit) -> Id:
+        """Make a commit of `as_commit` in the storage below. Return the id that the context has there."""
+        if self.start is None:
+            return self.below.create(self.context, commit)
+        self.below.commit(self.id, commit)
+        return self.id
 
     @contextmanager
-    def snapshot(self, context: str) -> Iterator["OverlayStorage"]:
+    def snapshot(self, context: Id) -> Iterator[Storage]:
         """Return a block in which the context does not change. Raises `Conflict` if it has changed below."""
-        with snapshot_of(self.below, context) as below:
+        with (self._top if context == self.id else self).below.snapshot(context) as lower:
+            if context != self.id:
+                yield lower
+                return
+            newest = next(lower.entries(context, reverse=True), None)
+            if (newest.seq if newest else 0) != self._top.start:
+                raise conflict(newest.seq if newest else None, self._top.start + 1)
             with self._lock:
                 self._finish()
-                if context == self.context and (head := below.head(context)) != self.start:
-                    raise conflict(context, head, self.start.version if self.start else 0)
-                frozen = copy(self)
-                frozen.below = below
-                frozen._table, frozen._deleted = self._table.copy(), set(self._deleted)
-            yield frozen
+                frozen = self._top.copy()
+                frozen.below = lower
+            yield storage_of(context, self.context, frozen)
 
-    def close(self) -> None:
-        """Do nothing: the storage below stays open."""
+    def contexts(self, after: str = "") -> Iterator[str]:
+        return self.below.contexts(after)
 
-    def _uncommitted_error(self, operation: str) -> InvalidOperation:
-        return InvalidOperation(f"Context {self.context!r} has uncommitted changes; {operation} it after the commit.")
+    def examine(self) -> Sequence[Flaw]:
+        return self.below.examine()
 
-    def _apply(self, write: Write, patched: Mapping[tuple[Family, int], Record | None]) -> None:
-        family, key = write.family, write.key
-        match write:
-            case Delete():
-                self._table.delete(family, key)
-                self._deleted.add((family, key))
-            case Put():
-                self._table.put(family, key, write.value, write.group, write.order)
-                self._deleted.discard((family, key))
-            case Patch():
-                old: Row[bytes] | Record | None = self._table.get(family, key)
-                if old is None and (family, key) not in self._deleted:
-                    old = patched[family, key]
-                if old is not None:
-                    self._table.put(family, key, write.value, old.group, old.order)
+    def drop(self, name: str, seen: tuple[Id, int] | None = None) -> None:
+        if name == self.context:
+            raise InvalidOperation(f"Context {name!r} has uncommitted changes; drop it after the commit.")
+        self.below.drop(name, seen)
 
-    def _merge_records(
-        self, family: Family, lower: Iterator[Record], own_rows: RowsAfter, sort_key: SortKey, reverse: bool
-    ) -> Iterator[Record]:
-        """Yield the records of both layers in one order. Each record is read when the iteration reaches it."""
-        last = None
-        for record in lower:
-            for own in stream_records(own_rows(last), self._lock):
-                if sort_key(own) <= sort_key(record) if reverse else sort_key(own) >= sort_key(record):
-                    break
-                yield own
-            with self._lock:
-                row = self._table.get(family, record.key)
-                is_deleted = (family, record.key) in self._deleted
-            own = record if row is None else row_record(record.key, row)
-            if not is_deleted and sort_key(own) == sort_key(record):
-                yield own
-            last = record
-        yield from stream_records(own_rows(last), self._lock)
+    def scrub(self, context: Id | None = None) -> Sequence[str]:
+        return self.below.scrub(context)
+
+    def _add(self) -> None:
+        self._tables[self.id] = self._top
+        self._names[self.context] = self.id
+
+    def _table(self, context: Id) -> Table:
+        return (
+            super()._table(context) if context == self.id else _Layer(self.below, Loaded(context, MAX_KEY, b"", None))
+        )
 
 
-def _key(record: Record) -> tuple[int]:
-    return (record.key,)
+def _shown(record: Record | None) -> Record | None:
+    return None if record is not None and isinstance(record.value, _Deleted) else record
 
 
-def _slot(record: Record) -> tuple[int | None, bytes, int]:
-    return record.group, record.order, record.key
+def _unique(records: Iterator[Record]) -> Iterator[Record]:
+    """Yield the first of several records with the same key, unless it is deleted."""
+    last = -1
+    for record in records:
+        if record.key != last and _shown(record):
+            yield record
+        last = record.key

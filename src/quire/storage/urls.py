@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import apsw
 
 from quire.errors import Hint, InvalidValue, StorageFailure, names_options, short_repr
-from quire.storage.base import Durability, Storage, check_durability, check_storage
+from quire.storage.address import display_bucket, parse
+from quire.storage.base import Durability, check_durability, check_storage
+from quire.storage.contract import Storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.paths import check_path, mask_secrets
-from quire.storage.sqlite.storage import SQLiteStorage
+from quire.storage.sqlite import SQLiteStorage
 
 if TYPE_CHECKING:
     import sqlite3
 
     import psycopg
 
-    from quire.storage.postgres.lent import ConnectionPool
+    from quire.storage.pg_connections import ConnectionPool
 
     DatabaseConnection = sqlite3.Connection | apsw.Connection | psycopg.Connection[Any] | ConnectionPool
 
@@ -62,7 +64,7 @@ def open_storage(where: str | os.PathLike[str], *, durability: Durability = "nor
         hint = Hint("Library", arguments="create=True", purpose="to create it")
         raise StorageFailure(f"There is no store at {str(path)!r}.", hint)
     if kind == "file":
-        from quire.storage.file.storage import FileStorage
+        from quire.storage.file import FileStorage
 
         return FileStorage(path, durability=durability)
     return SQLiteStorage(path, durability=durability)
@@ -101,7 +103,7 @@ def _use_connection(where: Any, durability: Durability, create: bool) -> Storage
     """Return a storage in the database of an open connection; None if the value is no connection of a known driver."""
     stdlib = sys.modules.get("sqlite3")  # no connection of a driver exists before the driver is imported
     if isinstance(where, apsw.Connection) or (stdlib is not None and isinstance(where, stdlib.Connection)):
-        from quire.storage.sqlite.connection import SQLiteConnectionStorage
+        from quire.storage.sqlite import SQLiteConnectionStorage
 
         return SQLiteConnectionStorage(where, durability=durability, create=create)
     if any(base.__module__.partition(".")[0] in _POSTGRES_DRIVERS for base in type(where).__mro__):
@@ -116,12 +118,8 @@ def mask_address(where: object) -> str:
     text = where if isinstance(where, str) else str(where)
     try:
         if _scheme(where) == "s3":
-            from quire.storage.address import display_bucket
-
             return display_bucket(text)
         if _scheme(where) in _POSTGRES:
-            from quire.storage.address import parse
-
             return parse(text).name
     except InvalidValue:
         pass

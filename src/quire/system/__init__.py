@@ -3,6 +3,5 @@
 from quire.system.check import Problem
 from quire.system.context_system import ContextSystem
 from quire.system.journal import Change, Entry
-from quire.system.page_storage import PageStorage
 
-__all__ = ["Change", "ContextSystem", "Entry", "PageStorage", "Problem"]
+__all__ = ["Change", "ContextSystem", "Entry", "Problem"]

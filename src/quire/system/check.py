@@ -5,27 +5,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quire.core.integrity import Damage, RecordCheck, check_records, read_records
-from quire.core.records import (
-    CHECKPOINTS,
-    Gone,
-    PageRecord,
-    page_key,
-    page_number,
-    segment_number,
-)
-from quire.core.state import State
+from quire.core.integrity import Damage, RecordCheck, check_records, name_of, snapshot_of
+from quire.core.records import Gone, PageRecord, page_key, page_number, segment_number
+from quire.core.state import State, deleted_context
 from quire.errors import Corrupt, QuireError
 from quire.model.pages import Lifecycle, Mark, Visibility
-from quire.storage.base import (
-    NOTE,
-    PAGE,
-    PIN,
-    TALLY,
-    Head,
-    Storage,
-    read_snapshot,
-)
+from quire.storage.contract import PAGE, Storage
 from quire.system.rules import check_root_can_hide
 
 Pages = dict[int, PageRecord | Gone]
@@ -50,85 +35,58 @@ def check(state: State) -> list[Problem]:
 
     Raises `NoSuchContext` if it was deleted.
     """
-    return read_snapshot(state.storage, state.context, lambda snapshot: _check_against(state, snapshot))
+    with snapshot_of(state.storage, state.context) as (snapshot, found):
+        if found is None:
+            if state.version:
+                raise deleted_context(state.context)
+            return []
+        problems, stored = examine_records(snapshot, state.context, RecordCheck(snapshot, found))
+        if stored is not None and (stored.id, stored.version) == (state.id, state.version):
+            problems += _compare_memory(state, stored)
+        return problems
 
 
 def check_whole(state: State) -> None:
     """Raise `Corrupt` if a stored record of this state is damaged or missing. An outdated state is not checked."""
-
-    def check_snapshot(snapshot: Storage) -> None:
-        head = snapshot.head(state.context)
-        if head is not None and state.is_at(head):  # otherwise another writer changed it: the commit is refused
-            check_records(snapshot, state.context, head)
-
-    read_snapshot(state.storage, state.context, check_snapshot)
+    if state.version and state.is_newest():  # otherwise another writer changed it: the commit is refused
+        with snapshot_of(state.storage, state.context) as (snapshot, found):
+            if found is not None:
+                check_records(snapshot, state.context, found)
 
 
-def _check_against(state: State, snapshot: Storage) -> list[Problem]:
-    """Check the stored context, and compare it with memory unless another writer changed it since."""
-    head = snapshot.head(state.context)
-    if head is None and (deleted := state.deletion_error()):
-        raise deleted
+def examine_records(snapshot: Storage, context: str, records: RecordCheck) -> tuple[list[Problem], State | None]:
+    """Return the problems of a context in a snapshot, and its state if that can be loaded."""
+    damages = list(records.damages())
     try:
-        stored = state.reopen(snapshot)
+        state = State(snapshot, context, max_pages=1_000, max_bytes=1 << 20)
     except QuireError as error:
-        damaged = [] if head is None else find_damaged(snapshot, state.context, head)
-        return damaged or [Problem(0, "head", str(error))]
-    pages: Pages = {}
-    problems = check_stored(stored, pages)
-    if state.is_at(head):
-        problems += _compare_memory(state, stored, pages)
-    elif stored.version < state.version and stored.head.identity == state.head.identity:
-        problems.append(Problem(1, "head", f"memory has version {state.version}, the storage {stored.version}"))
-    return problems
+        found = [_problem(None, damage) for damage in damages]
+        return found or [Problem(0, "head", str(error))], None
+    problems = [_problem(state, damage) for damage in damages]
+    if all(problem.derived for problem in problems):  # further checks need readable records
+        problems += _Tree(state, dict(state.stored.pages())).problems()
+    return problems, state
 
 
-def check_stored(state: State, pages: Pages | None = None) -> list[Problem]:
-    """Return the problems of a context in a storage that does not change meanwhile, such as a snapshot.
-
-    All pages that were read are added to `pages`.
-    """
-    pages = {} if pages is None else pages
-    head = Head(state.version, state.head_value)
-    problems = find_damaged(state.storage, state.context, head, state, pages) if state.version else []
-    if any(not problem.derived for problem in problems):  # further checks need readable records
-        return problems
-    return [*problems, *_Tree(state, pages).problems()]
-
-
-def _compare_memory(state: State, stored: State, pages: Pages) -> Iterator[Problem]:
+def _compare_memory(state: State, stored: State) -> Iterator[Problem]:
     if stored.head != state.head:
         yield Problem(1, "head", "memory and storage disagree")
     for key, cached in state.cached_pages():
-        if pages.get(key) != cached:
+        if stored.stored.page(key) != cached:
             yield Problem(1, state.index(key), "memory and storage disagree")
-
-
-def find_damaged(
-    storage: Storage, context: str, head: Head, state: State | None = None, pages: Pages | None = None
-) -> list[Problem]:
-    """Return a problem for every damaged or missing record. `state` is only used to name pages."""
-    damages: list[Damage] = []
-    check = RecordCheck(context, head, damages.append)
-    read_records(check, storage, context, pages)
-    return [_problem(state, damage) for damage in damages]
 
 
 def _problem(state: State | None, damage: Damage) -> Problem:
     """Return a damaged record as a problem. `state` is used to name pages."""
     family, key, text, derived, error, needed_by = damage
-    where = f"{family} {key}"
     if family == "head":
         return Problem(0, family, text)
-    if family == NOTE and key >= CHECKPOINTS:
-        where = f"checkpoint at entry {key - CHECKPOINTS}"
-    if state is not None and (family in (PAGE, PIN, TALLY) or needed_by >= 0):
-        is_place = family == PAGE or error is None
-        where = _name(state, key if needed_by < 0 else needed_by) if is_place else where
+    where = name_of(family, key).replace(" record", "")
+    if state is not None and (family == PAGE or needed_by >= 0):
+        where = _name(state, key if needed_by < 0 else needed_by)
         if family == PAGE and isinstance(error, Corrupt) and error.record:
             text = f"page {where} {error.fact}"
-    is_count = derived and error is None and family in (PIN, TALLY)
-    return Problem(2 if is_count else 0, where, text, derived=derived)
+    return Problem(2 if derived and error is None and family == PAGE else 0, where, text, derived=derived)
 
 
 def _name(state: State, key: int) -> str:
@@ -162,7 +120,7 @@ class _Tree:
             yield from self._check_page(page)
         if all(self._reaches_top(page) for page in self.pages.values()):
             yield from self._check_visible()
-        yield from self._check_derived(children)
+        yield from self._check_children(children)
         yield from self._check_messages()
 
     def _check_messages(self) -> Iterator[Problem]:
@@ -250,9 +208,8 @@ class _Tree:
                 if not whole:
                     yield Problem(6, where, "it is pinned and not shown in full")
 
-    def _check_derived(self, children: "Counter[int]") -> Iterator[Problem]:
-        storage, context = self.state.storage, self.state.context
+    def _check_children(self, children: "Counter[int]") -> Iterator[Problem]:
         for key in children:
-            listed = [record.key for record in storage.members(context, PAGE, key)]
+            listed = [page.key for page in self.state.stored.members(key)]
             if len(listed) != len(set(listed)) or len(listed) != children[key]:
                 yield Problem(2, self.state.index(key), "it does not list every child once")

@@ -1,12 +1,10 @@
 """Points in the history of a context: checkpoints, and the entries that a user names."""
 
-from quire.core.missing import check_checkpoints
 from quire.core.plan import Plan
-from quire.core.records import CHECKPOINTS, decode_note
+from quire.core.records import CHECKPOINTS
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.text import MAX_NAME, check_one_line
-from quire.storage.base import NOTE
 from quire.storage.overlay import OverlayStorage
 from quire.system.journal import Entry
 
@@ -30,10 +28,7 @@ def checkpoint(plan: Plan, name: str) -> int:
 
 def checkpoints(state: State) -> dict[str, int]:
     """Return all checkpoints with their seqs, oldest first."""
-    scanned = state.storage.scan(state.context, NOTE, CHECKPOINTS)
-    found = {record.key: decode_note(record.key, record.value, state.mark) for record in scanned}
-    check_checkpoints(state, found.keys())
-    return {note.name: key - CHECKPOINTS for key, note in found.items() if note.name}
+    return {note.name: seq for seq, note in sorted(state.checkpoints().items()) if note.name}
 
 
 def parse_point(text: str) -> str | int:

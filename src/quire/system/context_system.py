@@ -17,7 +17,8 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, sh
 from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
 from quire.model.text import indent_lines
 from quire.model.tokens import TokenCounter, VocabularyCounter, check_counter
-from quire.storage.base import Storage, SupportsScrub, check_context_name, check_storage
+from quire.storage.base import check_context_name, check_storage
+from quire.storage.contract import Storage
 from quire.storage.memory import MemoryStorage
 from quire.storage.overlay import OverlayStorage
 from quire.system import lifecycle, segments, tree
@@ -328,7 +329,7 @@ class ContextSystem(ContextHandle):
             plan = self._engine.begin(self.actor)
             if check:
                 check_whole(plan.state)
-            if plan.state.storage.head(target) is not None:
+            if plan.state.storage.load(target) is not None:
                 raise InvalidOperation(f"Context {target!r} exists already; choose another name for the fork.")
             seq = plan.state.version if at is None else rollback(plan, at)
             self._engine.fork(plan, target, messages_at(plan, seq))
@@ -379,7 +380,7 @@ class ContextSystem(ContextHandle):
             self._engine.switch_storage(target)
 
     def migrate(self, target: Storage, *, progress: ProgressCallback | None = None) -> Progress:
-        """Copy this context to another storage and verify the copy. Call it again to resume an interrupted copy."""
+        """Copy this context to another storage and verify the copy."""
         with self._engine.lock:
             state = self._engine.current()
             check_storage(target)
@@ -443,10 +444,6 @@ class ContextSystem(ContextHandle):
 
         Raises `Busy` if other connections prevent the rewrite.
         """
-        from quire.search.indexing import refresh_index
-
         with self._engine.lock:
             state = self._engine.current()
-            if isinstance(state.storage, SupportsScrub):
-                refresh_index(state.storage, state.context)
-                state.storage.scrub([state.context])
+            state.storage.scrub(state.id)

@@ -16,7 +16,7 @@ from quire.core.plan import Plan
 from quire.errors import StorageFailure, names_options
 from quire.model.pages import PageIndex
 from quire.model.text import check_one_line
-from quire.storage.paths import check_path
+from quire.storage.paths import check_path, make_private
 from quire.system import lifecycle
 from quire.system.check import Problem, check
 from quire.system.checkpoints import checkpoint
@@ -101,8 +101,10 @@ class ContextHandle(Handle):
         The filters are those of `history`.
         """
         entries = self.history(**filters)
-        with file_errors(path, "write") as target, target.open("wb") as file:
-            return export(entries, file)
+        with file_errors(path, "write") as target:
+            make_private(target)
+            with target.open("wb") as file:
+                return export(entries, file)
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep later ones; return the seq of the new entry.

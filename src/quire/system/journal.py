@@ -6,7 +6,9 @@ from typing import IO, Any, TypedDict
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from quire.core.codec import decode_touched
 from quire.core.entries import read_entries, read_entry
 from quire.core.reader import Reader
 from quire.core.records import (
@@ -19,16 +21,12 @@ from quire.core.records import (
     PageRecord,
     SegmentRecord,
     Touched,
-    decode_note,
-    decode_page,
-    decode_segment,
 )
 from quire.core.state import State
 from quire.errors import Hint, InvalidValue, short_repr
 from quire.model.clock import check_moment, to_datetime
 from quire.model.pages import PageIndex
 from quire.model.text import decode_meta
-from quire.storage.base import Record
 from quire.system.rules import check_bool, check_whole_number
 
 
@@ -127,17 +125,14 @@ def stored_entry(state: State, seq: object) -> EntryRecord:
 
 def page_before(touched: Touched) -> PageRecord | Gone | None:
     """Return a page as it was before the entry; None if it did not exist."""
-    if touched.before is None:
-        return None
-    return decode_page(Record(touched.key, touched.before, touched.group, touched.order))
+    found = decode_touched(touched)
+    return found if isinstance(found, PageRecord | Gone) else None
 
 
 def record_before(touched: Touched) -> PageRecord | Gone | SegmentRecord | NoteRecord | None:
     """Return any record as it was before the entry; None if it did not exist."""
-    if touched.before is None or touched.family == PAGE_CODE:
-        return page_before(touched)
-    decode = decode_segment if touched.family == SEGMENT_CODE else decode_note
-    return decode(touched.key, touched.before)
+    found = decode_touched(touched)
+    return found if isinstance(found, PageRecord | Gone | SegmentRecord | NoteRecord) else None
 
 
 _Filter = Callable[[EntryRecord], bool]
@@ -170,8 +165,8 @@ def _change(reader: Reader, touched: Touched) -> Change:
         before = page_before(touched)
         fields = _fields(reader, before) if isinstance(before, PageRecord) else None
         return Change(index=reader.index(touched.key), before=fields)
-    old = None if touched.before is None else decode_segment(touched.key, touched.before)
-    named = {field: getattr(old, field) for field in old.__struct_fields__} if old and not old.gone else None
+    old = record_before(touched)
+    named = asdict(old) if isinstance(old, SegmentRecord) and not old.gone else None
     return Change(segment=reader.counters[touched.key].segment, before=named)
 
 

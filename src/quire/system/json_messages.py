@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from quire.core.codec import touched_page
 from quire.core.exchanges import FORMS, exchange_fields
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.records import PAGE_CODE, Batch, Header, PageRecord, Touched, encode_page
+from quire.core.records import PAGE_CODE, Batch, Header, PageRecord, Touched
 from quire.core.state import State
 from quire.errors import InvalidOperation, InvalidValue, short_repr
 from quire.model.messages import Message
 from quire.model.pages import Form, Lifecycle, Mark
 from quire.providers.originals import read_message
-from quire.storage.base import MAX_KEY
+from quire.storage.contract import MAX_KEY
 from quire.system.rules import check_choice, check_whole_number
 from quire.system.undo import earlier_than
 
@@ -163,7 +164,7 @@ def _page_before(plan: Plan, index: str, form: Any, keys: Mapping[str, int], num
         fields = message_fields(plan, form, tuple(numbers[each] for each in messages if each in numbers), keys)
     header = replace(page.header, **{"mark": Mark.NONE, "standin": 0, "lifecycle": lifecycle, **fields})
     old = replace(page, header=header)
-    return Touched(PAGE_CODE, old.key, encode_page(old.key, header, old.group, old.rank), old.group, old.rank)
+    return touched_page(old.key, replace(old, header=header))
 
 
 def _ids(form: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,7 @@ def add_segment(plan: Plan, segment: Segment) -> None:
     plan.put_segment(number, record)
     check_conversation(plan)
     header = Header(folder=True, name=name, description="", **plan.origin())
-    plan.create(page_key(number, 0), None, b"", header)
+    plan.create(page_key(number, 0), None, 0, header)
 
 
 def remove_segment(plan: Plan, segment_id: str) -> int:

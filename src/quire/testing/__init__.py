@@ -7,17 +7,16 @@
 pytest runs every test of the contract on that class. This package imports no test framework.
 """
 
-from quire.testing.case import FaultyStorage, InjectedFault
-from quire.testing.contexts import ContextRules, CopyRules, NameRules, SharingRules
-from quire.testing.forks import ForkRules
+from quire.testing.contexts import ContextRules, ForkRules, ModelRules, SharingRules
+from quire.testing.faulty import FaultyStorage, InjectedFault
 from quire.testing.records import OrderRules, RecordRules
 from quire.testing.stub_provider import StubProvider
 
 __all__ = ["FaultyStorage", "InjectedFault", "StorageContract", "StubProvider"]
 
 
-class StorageContract(RecordRules, OrderRules, NameRules, ContextRules, SharingRules, CopyRules, ForkRules):
-    """Every test that a backend must pass. Subclass it and override `open_storage`.
+class StorageContract(RecordRules, OrderRules, ContextRules, ForkRules, SharingRules, ModelRules):
+    """Every test that a storage must pass. Subclass it and override `open_storage`.
 
     Set `persistent = False` if data is lost with the last handle, and `closes = False` if a closed handle still works.
     Both are for stores in memory.

@@ -6,11 +6,13 @@ So an agent that hides, writes or moves pages does not invalidate the prefix tha
 from collections.abc import Iterator, Mapping
 from heapq import merge
 
+from quire.core.codec import decode_page
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import DeferredChange, Gone, PageRecord, decode_page, segment_number
+from quire.core.records import PAGE_CODE, DeferredChange, Gone, PageRecord, Touched, segment_number
 from quire.core.state import State
 from quire.model.pages import Lifecycle, Visibility
-from quire.storage.base import Record
+from quire.storage.contract import Record
+from quire.system.journal import page_before
 
 
 class DeferredReader(Reader):
@@ -22,7 +24,7 @@ class DeferredReader(Reader):
     def __init__(self, reader: Reader, anchors: Mapping[int, DeferredChange]) -> None:
         super().__init__(reader)
         self._before = {
-            key: None if anchor.before is None else decode_page(Record(key, anchor.before, anchor.group, anchor.order))
+            key: page_before(Touched(PAGE_CODE, key, anchor.before, anchor.parent, anchor.rank))
             for key, anchor in anchors.items()
         }
         self._groups: dict[tuple[int, bool], list[PageRecord]] = {}

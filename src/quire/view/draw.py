@@ -10,11 +10,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.core.memory import SizedCache
 from quire.core.reader import Reader
 from quire.core.records import DeferredChange, PageRecord, page_key, page_line, segment_number
 from quire.model.messages import PER_MESSAGE, Message, count_message_tokens, quote_messages
 from quire.model.pages import Form, Lifecycle, PageIndex, Permission, SegmentType, Visibility
-from quire.model.sized_cache import SizedCache
 from quire.providers.rewrites import drop_thinking, to_sendable
 from quire.system.compressed_summaries import read_originals
 from quire.view.clip import clip_exchange, clip_text, omission_marker, text_size

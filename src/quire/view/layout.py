@@ -21,7 +21,7 @@ from quire.model.pages import Form, Lifecycle
 from quire.view.draw import PartBuilder, shown_pages
 from quire.view.options import OPENED_SHARE
 from quire.view.segments import draw_segment, drawn_segments, item_line, segment_head
-from quire.view.sheets import CHUNK, Run, Sheets, clip_line, draw_run
+from quire.view.sheets import CHUNK, Run, clip_line, draw_run, sheets_of
 
 SEGMENT_LINES_SHARE = 0.1
 """The share of the budget for all lines outside the conversation."""
@@ -86,7 +86,7 @@ class LayoutBasis(NamedTuple):
         """Return the basis of layouts that are planned now."""
         conversation, counters = state.conversation(), state.counters
         live = ((n, segment.seq, counters[n].next) for n, segment in state.live_segments() if n != conversation)
-        return cls(state.version, budget, rooms, conversation, tuple(live), state.head.counts.notes)
+        return cls(state.version, budget, rooms, conversation, tuple(live), tuple(sorted(state.note_keys())))
 
     def is_unchanged(self, now: "LayoutBasis", state: State) -> bool:
         """Return whether layouts that are planned now are the same. `now` is the basis of the present state."""
@@ -146,8 +146,7 @@ class LayoutPlanner:
         self._plan = plan
         self._builder = builder
         self._room = room
-        self.sheets = Sheets(plan.state)
-        self.sheets.update()
+        self.sheets = sheets_of(plan.state)
         self.used = Rooms(0, 0, 0)
         """The tokens that the last layout uses: whole pages of developers, notes of agents, and lines, estimated."""
 

@@ -13,10 +13,10 @@ from msgspec import Struct, to_builtins
 from msgspec.msgpack import encode
 from msgspec.structs import replace
 
+from quire.core.memory import SizedCache
 from quire.core.records import SentView
 from quire.model.messages import Message
 from quire.model.pages import PageIndex
-from quire.model.sized_cache import SizedCache
 from quire.providers import format_request
 from quire.providers.anthropic import write_message
 from quire.providers.legal_form import WrittenItems, write_items

@@ -449,7 +449,6 @@ class Renderer:
         held = plan.note(UNDONE_FOLD)
         if plan.pages and held and held.name:
             plan.put_note(UNDONE_FOLD)
-        plan.erasures += fitter.sheet_writes()
         drawn, version = fitter.parts, plan.state.version
         try:
             engine.commit(plan, "fold")

@@ -1,7 +1,7 @@
 """Sheets: the children of folders outside the conversation in chunks, so that no list has to read all of them.
 
 A chunk is a few dozen neighbours with their sum: how many pages are below them, and which of them is the newest. A fold
-updates the stored chunks in which pages changed. Chunks hold only places and numbers: an old one still covers every
+updates the chunks in which pages changed. Chunks hold only places and numbers: an old one still covers every
 page, and none repeats the name of a page.
 
 A run is several neighbours that are shown as one line: their number, their subjects, and the index that opens them.
@@ -11,20 +11,19 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
-from quire.core.derived_records import SHEET_STATE, SheetChunk, SheetRecord, SheetState, decode_sheet
+from msgspec import Struct
+
 from quire.core.entries import PURGE, read_entries
 from quire.core.reader import Reader, Slot, slot_of
-from quire.core.records import AGENTS, COLD_GROUP, PAGE_CODE, PageRecord, encode_record, page_key, segment_number
+from quire.core.records import AGENTS, COLD, PAGE_CODE, PageRecord, page_key, segment_number
 from quire.core.state import State
-from quire.errors import Corrupt
 from quire.model.pages import Form, Lifecycle
 from quire.model.text import clip_at_word
-from quire.storage.base import SHEET, Delete, Put, Write
 
 CHUNK = 32
 _LARGEST = 64
@@ -34,6 +33,23 @@ _READ = 256
 
 Places = dict[int, set[Slot]]
 """The places in each folder at which pages changed."""
+
+
+class SheetChunk(Struct, frozen=True, gc=False):
+    """Some neighbouring children of a folder, from the place (`rank`, `key`) to that of the next chunk.
+
+    `pages` counts the pages below them that are not archived, without folders, and `archived` the archived children.
+    `own` is the newest entry that changed an open page of an agent among them; `given` is the same for pages of a
+    developer.
+    """
+
+    rank: int
+    key: int
+    children: int
+    pages: int
+    archived: int
+    own: int
+    given: int
 
 
 class Run(NamedTuple):
@@ -56,16 +72,15 @@ class Weight(NamedTuple):
 
 
 class Sheets:
-    """The sheets of one context as they are stored, with changes that `update` makes in memory."""
+    """The sheets of one context in memory."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._chunks: dict[int, tuple[SheetChunk, ...]] = {}
-        self._changed: set[int] = set()
         self._short: dict[Run, list[PageRecord]] = {}
         """The pages of short runs that were read already."""
-        self._stored = self._load(SHEET_STATE)
-        self._is_built = isinstance(self._stored, SheetState) and self._stored.identity == state.head.identity
+        self._seen: tuple[int, bytes, frozenset[int]] = (0, b"", frozenset())
+        """The version and identity of the context that the sheets reflect, and who had written as an agent."""
 
     # Reading
 
@@ -156,8 +171,6 @@ class Sheets:
             return Weight()
         if header.lifecycle is not Lifecycle.ACTIVE:
             return Weight(archived=1)
-        if header.folder and not self._is_built:
-            return Weight(max(1, self._state.child_count(page.key)))
         if header.folder:
             chunks = self.chunks(page.key)
             pages = max(1, sum(chunk.pages for chunk in chunks))
@@ -200,13 +213,10 @@ class Sheets:
                 yield found
 
     def chunks(self, folder: int) -> tuple[SheetChunk, ...]:
-        """Return the chunks of a folder. Without a stored sheet its children are read."""
+        """Return the chunks of a folder."""
         found = self._chunks.get(folder)
         if found is None:
-            stored = self._load(folder) if self._is_built else None
-            has_sheet = isinstance(stored, SheetRecord)
-            found = stored.chunks if has_sheet else self._divide(self._state.members(folder))  # type: ignore[union-attr]
-            self._chunks[folder] = found
+            found = self._chunks[folder] = self._divide(self._state.members(folder))
         return found
 
     # Updating
@@ -217,48 +227,39 @@ class Sheets:
         self._short.clear()
         if places is None:
             self._chunks.clear()
-            self._is_built = True
             for number, _ in self._state.live_segments():
                 if number != self._state.conversation():
                     self._build(page_key(number, 0))
         else:
             self._renew(places)
-
-    def writes(self) -> list[Write]:
-        """Return the writes that store what `update` changed."""
-        state = self._state
-        writes: list[Write] = []
-        for folder in sorted(self._changed):
-            chunks = self._chunks[folder]
-            value = encode_record(folder, SheetRecord(chunks), state.mark)
-            writes.append(Put(SHEET, folder, value) if chunks else Delete(SHEET, folder))
-        if SheetState(state.version, state.head.identity) != self._stored:
-            writes.append(write_sheet_state(state))
-        return writes
+        self._seen = self._state.version, self._state.head.identity, self._agents()
 
     def _changed_places(self) -> Places | None:
         """Return where pages changed since the stored version; None if all sheets must be made again."""
-        state, stored = self._state, self._stored
-        if not self._is_built or not isinstance(stored, SheetState) or stored.version > state.version:
+        state, (version, *known) = self._state, self._seen
+        if known != [state.head.identity, self._agents()] or version > state.version:
             return None
-        conversation, changed = state.conversation(), state.pages_changed_since(stored.version)
+        conversation, changed = state.conversation(), state.pages_changed_since(version)
         if changed is not None and set(map(segment_number, changed)) <= {conversation}:
             return {}
         places: Places = {}
         keys: set[int] = set()
-        for _, entry in read_entries(state, stored.version + 1):
+        for _, entry in read_entries(state, version + 1):
             if entry.operation == PURGE:  # its entry does not record where the pages were
                 return None
             for touched in entry.touched:
                 if touched.family == PAGE_CODE and segment_number(touched.key) != conversation:
                     keys.add(touched.key)
-                    if touched.group is not None and not touched.group & COLD_GROUP:
-                        places.setdefault(touched.group, set()).add((touched.order, touched.key))
+                    if touched.parent is not None and not touched.parent & COLD:
+                        places.setdefault(touched.parent, set()).add((touched.rank, touched.key))
         for key in keys:
             page = state.page(key)
             if isinstance(page, PageRecord) and page.parent is not None and not page.is_cold:
                 places.setdefault(page.parent, set()).add(slot_of(page))
         return places
+
+    def _agents(self) -> frozenset[int]:
+        return frozenset(key for key in self._state.note_keys() if key >= AGENTS)
 
     def _renew(self, places: Places) -> None:
         """Read the changed chunks again, those of inner folders first."""
@@ -309,7 +310,6 @@ class Sheets:
 
     def _set(self, folder: int, chunks: tuple[SheetChunk, ...]) -> None:
         self._chunks[folder] = chunks
-        self._changed.add(folder)
 
     def _depth(self, folder: int) -> int:
         page = self._state.page(folder)
@@ -349,23 +349,22 @@ class Sheets:
         return Run(folder, start, stop, pages, newest)
 
     def _members(self, run: Run, *, reverse: bool = False) -> Iterator[PageRecord]:
-        self._state.check_folder(run.folder)
         if reverse:
             return self._state.members(run.folder, after=run.stop, reverse=True)
         after = None if run.start is None else (run.start[0], run.start[1] - 1)
         return self._state.members(run.folder, after=after)
 
-    def _load(self, key: int) -> SheetRecord | SheetState | None:
-        with suppress(Corrupt):  # a sheet that cannot be read is made again
-            record = self._state.storage.get(self._state.context, SHEET, key)
-            return None if record is None else decode_sheet(key, record.value, self._state.mark)
-        return None
+
+_known: WeakKeyDictionary[State, Sheets] = WeakKeyDictionary()
 
 
-def write_sheet_state(state: State) -> Put:
-    """Return the write that says that the stored sheets reflect the present state."""
-    value = encode_record(SHEET_STATE, SheetState(state.version, state.head.identity), state.mark)
-    return Put(SHEET, SHEET_STATE, value)
+def sheets_of(state: State) -> Sheets:
+    """Return the sheets of a context, brought up to date."""
+    sheets = _known.get(state)
+    if sheets is None:
+        sheets = _known[state] = Sheets(state)
+    sheets.update()
+    return sheets
 
 
 class _Divider:

@@ -89,8 +89,8 @@ def run_ls(options: argparse.Namespace, out: Output) -> None:
 def _context_values(library: quire.Library, name: str, *, long: bool) -> Values:
     info = library.info(name)
     values: Values = {"name": name, **pick(info, "seq", "messages")}
-    values |= {"created": info.created_at, "updated": info.updated_at, "finished": info.finished}
-    if long and info.finished:
+    values |= {"created": info.created_at, "updated": info.updated_at}
+    if long:
         values |= pick(library.usage(name), *_USAGE_COLUMNS)
     return values
 
@@ -111,7 +111,7 @@ def _print_contexts(contexts: list[Values], out: Output, *, long: bool) -> None:
 def _state(values: Values) -> str:
     if "problem" in values:
         return f"{values['problem']}"
-    return f"{values['updated']:%Y-%m-%d %H:%M}" if values["finished"] else "unfinished copy: run migrate again"
+    return f"{values['updated']:%Y-%m-%d %H:%M}"
 
 
 @command(
@@ -226,7 +226,7 @@ def _write(path: Path, data: bytes, *, overwrite: bool) -> None:
         "quire migrate agent.db postgresql://localhost/agents",
         "quire migrate agent.db file:pages --context support-42",
     ),
-    about="Run it again to resume an interrupted copy.",
+    about="Run it again after an interruption.",
 )
 def run_migrate(options: argparse.Namespace, out: Output) -> None:
     with quire.Library(options.where, create=False) as source:

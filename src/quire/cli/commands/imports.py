@@ -168,11 +168,16 @@ def _require_importable(read: quire.Library, name: str, where: str, kind: FileKi
     """Raise `InvalidOperation` if the store has another context of this name. It creates no store."""
     try:
         with quire.Library(where, create=False) as library:
-            stored = library.storage.head(name)
+            stored = library.storage.load(name)
     except StorageFailure:  # no store yet
         return
-    if stored is not None and (kind == "document" or stored != read.storage.head(name)):
+    if stored is not None and (kind == "document" or (stored.seq, stored.head) != _end(read, name)):
         raise InvalidOperation(f"Context {short_repr(name)} exists already. Choose another name.")
+
+
+def _end(library: quire.Library, name: str) -> tuple[int, bytes]:
+    found = library.storage.load(name)
+    return (found.seq, found.head) if found else (0, b"")
 
 
 def _stored_messages(where: str, name: str, limit: int) -> tuple[int, Sequence[Message]]:

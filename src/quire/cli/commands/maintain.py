@@ -15,8 +15,9 @@ from quire.cli.terminal import Output, Progress, count_of, escape_control
 from quire.cli.wording import CommandWording
 from quire.errors import Hint, InvalidOperation, NoSuchContext, NoSuchPage, short_repr
 from quire.model.pages import ContentsPage
-from quire.storage.base import Remainder, no_such_context
+from quire.storage.base import no_such_context
 from quire.storage.urls import mask_address
+from quire.system.scrub import Remainder
 
 if TYPE_CHECKING:
     from quire.maintenance.retention import Action

@@ -35,7 +35,7 @@ def list_contexts(pool: ContextPool, *, after: str = "", limit: Limit = 100, pre
             lines.append(responses.ContextLine(name, 0, 0, 0, None, None, None))
             continue
         stats, pages = pool.known_stats(name, info.seq, info.updated_at), sum(info.numbered.values())
-        if stats is None and pages <= left and info.finished:
+        if stats is None and pages <= left:
             left -= pages
             stats = _count(pool, name)
         lines.append(

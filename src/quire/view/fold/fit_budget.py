@@ -21,7 +21,6 @@ from quire.core.records import WINDOW_LINES, Counter, Gone, PageRecord, page_key
 from quire.core.summary_board import SummaryRecord
 from quire.errors import Hint, IrreducibleFloor
 from quire.model.pages import Form, Lifecycle, Visibility
-from quire.storage.base import Write
 from quire.view.clip import share_equally
 from quire.view.draw import FOLDED, PartBuilder, block_head, shown_pages
 from quire.view.fold.folding import (
@@ -43,7 +42,6 @@ from quire.view.layout import LayoutBasis, LayoutPlanner, Rooms, layout_rooms
 from quire.view.opened import OpenedPages, find_opened
 from quire.view.options import LINES_SHARE, CompressionConfig
 from quire.view.parts import FoldResult, ViewPart, tokens_by_kind, total_tokens
-from quire.view.sheets import write_sheet_state
 from quire.view.tail import NO_LINES, Tail
 from quire.view.view_cache import ViewCache
 
@@ -194,10 +192,6 @@ class BudgetFitter:
         self._conversation_changed = self._conversation_changed or conversation
         if conversation:
             self._first_row = None
-
-    def sheet_writes(self) -> list[Write]:
-        """Return the writes that store the sheets of this layout."""
-        return [write_sheet_state(self.plan.state)] if self._layout is None else self._layout.sheets.writes()
 
     def apply_summaries(self, ready: Mapping[int, SummaryRecord]) -> None:
         """Plan to replace extracted summaries by those of the summariser."""

@@ -1,7 +1,7 @@
 """Summary worker: runs the caller's summariser beside the turns, and stores what it returns on the summary board.
 
 A fold puts the pages that it folds on the board (`quire.core.summary_board`), and the worker of its handle summarises
-them. The next fold of any handle uses the stored summaries. `summarise_unclaimed` summarises pages without a worker.
+them. The next fold of any handle uses the stored summaries. `summarise_waiting` summarises pages without a worker.
 """
 
 import threading
@@ -16,9 +16,9 @@ from msgspec import Struct
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.core.reader import Reader
-from quire.core.summary_board import CLAIM_SECONDS, SummaryBoard, SummaryRecord, pending_boards
+from quire.core.summary_board import SummaryBoard, SummaryRecord, pending_boards
 from quire.errors import Conflict, InvalidValue, NoSuchContext, QuireError, short_repr
-from quire.storage.base import Storage
+from quire.storage.contract import Storage
 from quire.storage.overlay import OverlayStorage
 from quire.storage.urls import hold, release
 from quire.system import ContextSystem
@@ -31,14 +31,13 @@ _MAX_ERRORS = 16
 
 
 class SummaryJob(NamedTuple):
-    """A claimed page to summarise: its text, the most tokens of the summary, and when it was claimed."""
+    """A page to summarise: its text, and the most tokens of the summary."""
 
     board: SummaryBoard
     key: int
     version: bytes
     tokens: int
     text: str
-    claimed: float
 
 
 class FoldSummaries:
@@ -61,7 +60,7 @@ class FoldSummaries:
         for key, record in self._records.items():
             if record.summary or not _is_at(plan, key, record.version):
                 self._changes[key] = None
-            elif record.is_free:
+            elif self._worker is None or not self._worker.has(key, record.version):
                 wanted[key] = record
         if self._worker is None or self._board is None:
             return
@@ -72,11 +71,9 @@ class FoldSummaries:
                 wanted[page.key] = SummaryRecord(page_version(plan, page), tokens)
         later = max(0, len(wanted) - self._worker.room())
         for place, (key, record) in enumerate(wanted.items()):
-            if place < later:
-                self._changes[key] = record
-                continue
-            self._changes[key] = self._board.new_claim(record)
-            self._jobs.append(_new_job(self._board, plan, key, record))
+            self._changes[key] = record
+            if place >= later:
+                self._jobs.append(_new_job(self._board, plan, key, record))
 
     def settle(self) -> None:
         """Update the board and start the worker. An error does not fail the turn."""
@@ -104,6 +101,7 @@ class SummaryWorker:
         self._summariser = summariser
         self._engine = engine
         self._waiting: deque[SummaryJob] = deque()
+        self._held: set[tuple[int, bytes]] = set()
         self._change = threading.Condition()
         self._is_running = False
 
@@ -114,11 +112,16 @@ class SummaryWorker:
         """Return how many jobs can be submitted."""
         return max(0, _MAX_WAITING - len(self._waiting))
 
+    def has(self, key: int, version: bytes) -> bool:
+        """Return whether a page is being summarised here or waits for it."""
+        return (key, version) in self._held
+
     def submit(self, jobs: Iterable[SummaryJob]) -> None:
         """Queue jobs and start the thread if it does not run."""
         with self._change:
             for job in jobs:
                 hold(job.board.storage)
+                self._held.add((job.key, job.version))
                 self._waiting.append(job)
             if self._waiting and not self._is_running:
                 self._is_running = True
@@ -139,9 +142,10 @@ class SummaryWorker:
                 job = self._waiting.popleft()
             try:
                 run_job(job, self._summariser, self._engine, self.errors.append)
-            except QuireError as error:  # the storage failed: the claim expires
+            except QuireError as error:  # the storage failed: the page stays on the board
                 self.errors.append(error)
             finally:
+                self._held.discard((job.key, job.version))
                 release(job.board.storage)
 
 
@@ -149,9 +153,6 @@ def run_job(
     job: SummaryJob, summariser: Summariser, engine: Engine, on_error: Callable[[BaseException], object]
 ) -> bool:
     """Call the summariser for one page and store the summary. Return whether it was stored."""
-    is_old = time.monotonic() > job.claimed + CLAIM_SECONDS / 2
-    if is_old and not job.board.claim(job.key, job.version):
-        return False
     try:
         summary = _call_summariser(summariser, job)
     except BaseException as error:  # any error of the caller's function, cancellation too: no turn fails
@@ -163,10 +164,10 @@ def run_job(
     return job.board.store(job.key, job.version, summary) and bool(summary)
 
 
-def summarise_unclaimed(
+def summarise_waiting(
     engine: Engine, summariser: Summariser, is_over: Callable[[], bool], on_error: Callable[[BaseException], object]
 ) -> Iterator[bool]:
-    """Summarise the pages of a context that no worker has claimed. Yield after each whether a summary was stored."""
+    """Summarise the pages of a context that wait. Yield after each whether a summary was stored."""
     board = open_board(engine)
     for key, record in board.read().items():
         if is_over():
@@ -178,7 +179,7 @@ def summarise_unclaimed(
             job = _new_job(board, state, key, record) if _is_at(state, key, record.version) else None
         if job is None:
             board.update({key: None})  # the page has changed
-        elif board.claim(key, record.version):
+        else:
             yield run_job(job, summariser, engine, on_error)
 
 
@@ -196,7 +197,7 @@ def _is_at(reader: Reader, key: int, version: bytes) -> bool:
 def _new_job(board: SummaryBoard, reader: Reader, key: int, record: SummaryRecord) -> SummaryJob:
     page = reader.page(key)
     text = source_text(reader, page) if is_folded(page) else ""
-    return SummaryJob(board, key, record.version, record.tokens, text, time.monotonic())
+    return SummaryJob(board, key, record.version, record.tokens, text)
 
 
 def _call_summariser(summariser: Summariser, job: SummaryJob) -> str | None:
@@ -222,8 +223,8 @@ _MAX_FAILURES = 3
 class SummaryReport(Struct, frozen=True, kw_only=True):
     """What `Library.summarise` did: the summaries that it stored, those that still wait, and errors.
 
-    A summary takes its place at the next fold of its context. A page still waits if another worker summarises it now,
-    if its summary failed a moment ago, or if there was no time for it.
+    A summary takes its place at the next fold of its context. A page still waits if its summary failed, or if there was
+    no time for it.
     """
 
     stored: int = 0
@@ -234,7 +235,7 @@ class SummaryReport(Struct, frozen=True, kw_only=True):
 def summarise_pending(
     storage: Storage, summariser: Summariser, max_seconds: float | None, redact: Callable[[str], str] | None
 ) -> SummaryReport:
-    """Summarise the pages that no worker has claimed, in all contexts. Start no summary after `max_seconds`."""
+    """Summarise the pages that wait, in all contexts. Start no summary after `max_seconds`."""
     start = time.monotonic()
     if max_seconds is not None and (
         isinstance(max_seconds, bool) or not isinstance(max_seconds, int | float) or not 0 <= max_seconds < float("inf")
@@ -255,7 +256,7 @@ def summarise_pending(
             break
         try:
             engine = ContextSystem(storage, context, redact=redact)._engine
-            for is_stored in summarise_unclaimed(engine, summariser, is_over, errors.append):
+            for is_stored in summarise_waiting(engine, summariser, is_over, errors.append):
                 stored += is_stored
                 failed = failed + 1 if len(errors) > known else 0
                 known = len(errors)
