@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.storage.sqlite.storage import SQLiteStorage
-
 import quire
 from bench.figures import Figure
 from bench.measure import CountingStorage, Floor, NoTokens, Timer, fresh_python, prose
-from quire.system import ContextSystem
+from quire import ContextSystem, SQLiteStorage
 
 SMALL = 100
 ROUNDS = 40

@@ -10,18 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quire.open_context import DEFAULT_SEGMENTS
-from quire.storage.sqlite.storage import SQLiteStorage
-
 from bench.figures import Figure
 from bench.histories import HELD_OUT, START, TUNED, History, make_history
 from bench.measure import NoTokens, in_processes
 from bench.recall import PROMPT, flatten
-from quire import ContextSystem, MemoryStorage
-from quire.context import Context
+from quire import ContextSystem, MemoryStorage, SQLiteStorage, Storage
+from quire.context import DEFAULT_SEGMENTS, Context
 from quire.search.query import all_segments
 from quire.search.vectors import get_vectors
-from quire.storage.base import Storage
 from quire.view.view import View
 
 BUDGET = 1_000
@@ -80,7 +76,8 @@ def _small_talk(name: str, texts: Sequence[str], limit: int) -> Figure:
 def _costs(folder: Path) -> list[Figure]:
     figures: list[Figure] = []
     for size in SIZES:
-        for name, storage in (("memory", MemoryStorage()), ("SQLite", SQLiteStorage(folder / f"recall-{size}.db"))):
+        stores: dict[str, Storage] = {"memory": MemoryStorage(), "SQLite": SQLiteStorage(folder / f"recall-{size}.db")}
+        for name, storage in stores.items():
             context = _fill(storage, size)
             figures.append(_cost(context, size, name))
             if name == "memory" and size == max(SIZES):
@@ -126,10 +123,10 @@ def _vector_search(context: Context, size: int) -> Figure:
     def embed(texts: list[str]) -> Any:
         return chance.standard_normal((len(texts), WIDTH), dtype=numpy.float32)
 
-    start = time.perf_counter()
-    vectors, vector = get_vectors("", context.pages.storage, context.pages.context, embed)
+    start, state = time.perf_counter(), context.pages._engine.current()
+    vectors, vector = get_vectors("", state, embed)
     stored = time.perf_counter() - start
-    spans = all_segments(context.pages._engine.current()).spans()
+    spans = all_segments(state).spans()
     took: list[float] = []
     for _ in range(_ASKED):
         start = time.perf_counter()

@@ -18,9 +18,9 @@ from shutil import rmtree
 from typing import TypeVar
 
 import apsw
-from quire.storage.sqlite.storage import SQLiteStorage
 
-from quire.storage.base import Commit, Delete
+from quire import SQLiteStorage
+from quire.storage.contract import Commit, Id
 
 _SENTENCE = "the pump moves water through a valve and back into the tank until the gauge reads zero again"
 _PROSE = " ".join(random.Random(1).choices(_SENTENCE.split(), k=60_000))
@@ -42,10 +42,10 @@ class CountingStorage(SQLiteStorage):
     carried = 0
     counts = False
 
-    def commit(self, context: str, commit: Commit) -> None:
+    def commit(self, context: Id, commit: Commit) -> None:
         if self.counts:
-            values = (write.value for write in commit.writes if not isinstance(write, Delete))
-            self.carried = len(commit.head) + sum(map(len, values))
+            values = (record.value for _, record in commit.put)
+            self.carried = len(commit.head) + len(commit.entry) + sum(map(len, values))
         super().commit(context, commit)
 
 

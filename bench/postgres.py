@@ -2,8 +2,7 @@
 
 The benchmark starts a server with fsync on. A bare writer inserts the same rows with the same number of bytes in one
 transaction through psycopg, with prepared statements: one INSERT into a table with a key like quire's. If eight
-processes and the server share a few cores, this compares processor work. Two more baselines show the parts: all bytes
-in one row, and quire's own statements, built in advance.
+processes and the server share a few cores, this compares processor work. One more baseline has all bytes in one row.
 """
 
 import random
@@ -20,12 +19,10 @@ from typing import Any, Final
 import quire
 from bench.figures import Figure
 from bench.measure import NoTokens, prose
-from quire.storage.base import Commit, Delete
+from quire.storage.contract import Commit, Id
 
 _TEXT = 300
 _WORKERS = 8
-_READY = 4_000
-"""More statements than one worker can send."""
 _TABLES = """
 CREATE TABLE floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value bytea NOT NULL);
 CREATE TABLE floor_rows (context bigint, family smallint, key bigint, value bytea NOT NULL,
@@ -66,7 +63,7 @@ for line in sys.stdin:
 _PARTS = 8
 _SIZE = """SELECT coalesce(sum(pg_total_relation_size(pg_class.oid)), 0)
     FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE nspname = %s AND relkind = 'r' AND relname NOT LIKE 'search%%' AND relname NOT LIKE 'floor%%'"""
+    WHERE nspname = %s AND relkind = 'r' AND relname NOT LIKE 'floor%%'"""
 _NEWEST = """SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
     ORDER BY backend_start DESC LIMIT 1"""
 
@@ -130,25 +127,7 @@ def quire_writer(url: str, name: str) -> Callable[[], object]:
     return lambda: ctx.pages.create_detail_page("page", "", prose(chance, _TEXT), "mem-0")
 
 
-def ready_writer(url: str, name: str) -> Callable[[], object]:
-    """Return a function that sends the statements of the same operations, built in advance."""
-    from quire.storage.postgres.commit import CommitBuilder, merge_writes
-    from quire.storage.postgres.connection import WatchedConnection
-
-    builder = CommitBuilder('"quire"', "", 5_000, full=False)
-    statements = [
-        statement
-        for number, commit in enumerate(_commits(_READY))
-        for statement in builder.statements(
-            name, commit, number.to_bytes(16), merge_writes(commit.writes), limited=False
-        )
-    ]
-    db = WatchedConnection.connect(url, autocommit=True)
-    waiting = iter(statements)
-    return lambda: db.run(next(waiting))
-
-
-WRITERS: Final = {"bare": bare_writer, "one row": one_row_writer, "ready": ready_writer, "quire": quire_writer}
+WRITERS: Final = {"bare": bare_writer, "one row": one_row_writer, "quire": quire_writer}
 
 
 def _commits(number: int) -> list[Commit]:
@@ -157,7 +136,7 @@ def _commits(number: int) -> list[Commit]:
     commits: list[Commit] = []
     write = storage.commit
 
-    def record(context: str, commit: Commit) -> None:
+    def record(context: Id, commit: Commit) -> None:
         commits.append(commit)
         write(context, commit)
 
@@ -171,7 +150,7 @@ def _commits(number: int) -> list[Commit]:
 def _sizes_of_commit() -> list[int]:
     """Return the sizes of the head and the records that a small operation commits."""
     last = _commits(20)[-1]
-    return [len(last.head), *(len(each.value) for each in last.writes if not isinstance(each, Delete))]
+    return [len(last.head) + len(last.entry), *(len(record.value) for _, record in last.put)]
 
 
 def _operation(url: str, turns: int) -> Figure:
@@ -201,7 +180,6 @@ def _workers(url: str, seconds: float) -> list[Figure]:
     return [
         against("bare", f"{_WORKERS} bare writers of the same rows and bytes against {workers}", 1.25),
         against("one row", f"{_WORKERS} bare writers of the same bytes in one row against {workers}"),
-        against("ready", f"{_WORKERS} writers of the same statements made beforehand against {workers}"),
     ]
 
 
@@ -261,7 +239,7 @@ def _many_contexts(url: str, number: int) -> list[Figure]:
     ratio = statistics.median(one / other for one, other in zip(*seconds.values(), strict=True))
     name = f"{part * _PARTS:,} new contexts of 20 messages against LangGraph's checkpointer"
     times = f"{took['quire']:.2f} ms against {took['langgraph']:.2f} ms each, {_WORKERS} workers"
-    bytes_each = f"{sizes['quire']:,.0f} bytes against {sizes['langgraph']:,.0f} each, without the search index"
+    bytes_each = f"{sizes['quire']:,.0f} bytes against {sizes['langgraph']:,.0f} each"
     return [
         Figure(f"{name}, time", ratio, "×", 2, times),
         Figure(f"{name}, size", sizes["quire"] / sizes["langgraph"], "×", 3, bytes_each),
@@ -269,7 +247,7 @@ def _many_contexts(url: str, number: int) -> list[Figure]:
 
 
 def _stored_bytes(url: str, kind: str) -> int:
-    """Return the size of the tables of quire without its search index, or of LangGraph."""
+    """Return the size of the tables of quire, or of LangGraph."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as db:

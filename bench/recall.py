@@ -17,13 +17,11 @@ from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
-from quire.open_context import DEFAULT_SEGMENTS
-
 from bench.figures import Figure
 from bench.measure import in_processes
 from bench.traces import DATA
 from quire import ContextSystem, MemoryStorage, VocabularyCounter
-from quire.context import Context
+from quire.context import DEFAULT_SEGMENTS, Context
 from quire.model.messages import PER_MESSAGE
 from quire.search import recall as search_recall
 from quire.search.embedders import wordllama

@@ -20,8 +20,9 @@ from quire import (
 )
 from quire.conversation.turn import Turn
 from quire.core import lease
-from quire.core.records import decode_head
-from quire.storage.base import FAMILIES, RESERVED
+from quire.core.codec import decode_head
+from quire.storage.base import list_contexts
+from quire.storage.contract import FAMILIES, Record, StoredEntry
 from tests.test_faults import CHANGES, SEVERAL_COMMITS, library, opened, seen
 
 DEAD = "of a dead worker"
@@ -56,19 +57,17 @@ def _after_a_dead_turn(storage: Storage) -> Context:
         other = opened(storage)
         engine, name = other.pages._engine, other.name
         with _dead_workers():
-            held = lease.acquire(
-                storage,
-                name,
-                key="dead",
-                keep=False,
-                wait=0,
-                before=lambda: storage.head(name),
-                turn_of=lambda head: decode_head(head.value).turn,
-            )
+            held = lease.acquire(storage, name, key="dead", keep=False, wait=0, newest=lambda: _newest(storage, name))
         engine.turn = Turn(engine, held, "dead")
         other.user(DEAD)
         talk.refresh()
     return talk
+
+
+def _newest(storage: Storage, name: str) -> tuple[int, int]:
+    """Return the last entry of a context, and the highest number of a turn in its head."""
+    found = storage.load(name)
+    return (found.seq, decode_head(found.seq, found.head).turn) if found else (0, 0)
 
 
 @contextmanager
@@ -122,7 +121,7 @@ def _without_batch() -> Storage:
 
 def _purge(pages: ContextSystem) -> None:
     pages.refresh()
-    if pages.storage.head("branch") is None:
+    if pages.storage.load("branch") is None:
         pages.fork("branch")
     pages.purge(PURGED)
 
@@ -132,24 +131,26 @@ def _traces(pages: ContextSystem) -> object:
     pages.refresh()
     storage = pages.storage
     found = []
-    for name in storage.contexts():
+    for name in list_contexts(storage):
         handle = ContextSystem(storage, name, counter=EstimateCounter())
-        left = [
-            (family, record.key)
-            for family in FAMILIES
-            for record in storage.scan(name, family)
-            if PURGED_TEXT in record.value
-        ]
         texts = {page.index: handle.detail(page.index) for page in handle.list_pages() if isinstance(page, DetailPage)}
-        found.append((name, texts, left))
-    return found
+        found.append((name, texts))
+    return found, [record for name in storage.contexts() for record in _with_purged_text(storage, name)]
+
+
+def _with_purged_text(storage: Storage, name: str) -> Iterator[Record | StoredEntry]:
+    """Yield the records and the entries of a context, or of a companion, that have the text to purge."""
+    loaded = storage.load(name)
+    if loaded is not None:
+        for family in FAMILIES:
+            yield from (record for record in storage.scan(loaded.id, family) if PURGED_TEXT in record.value)
+        yield from (stored for stored in storage.entries(loaded.id) if PURGED_TEXT in stored.head + stored.entry)
 
 
 def _messages(talk: Context) -> object:
     """Return what is the same however often an operation was tried: the journal also has the failed tries."""
     talk.refresh()
-    names = sorted(name for name in talk.pages.storage.contexts() if not name.startswith(RESERVED))
-    return [message.text for message in talk.messages()], names
+    return [message.text for message in talk.messages()], list(list_contexts(talk.pages.storage))
 
 
 STEPS: dict[str, Callable[[Context], None]] = {

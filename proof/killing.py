@@ -32,14 +32,17 @@ from proof.mortal import Tell, finished, killed
 from proof.twin import Candidate, Twin, differences, model_differences
 from proof.world import BOOK, FixedClock, Found, World, has_many_turns, look
 from quire import Storage, open_storage
-from quire.storage.base import Commit
+from quire.storage.contract import Commit, Id
+from quire.storage.log import LogStorage
 
 KILLS_PER_STORE = 12
-READS = ("head", "get", "scan", "members", "contexts", "prefetch", "bulk_read", "sum_members", "snapshot")
-WRITES = ("commit", "fork", "drop", "scrub")
+READS = ("load", "entries", "get", "scan", "children", "snapshot", "contexts")
+WRITES = ("create", "name", "commit", "drop", "scrub")
 FILE_CALLS = ("write", "pwrite", "fsync", "fdatasync", "replace", "rename", "unlink", "truncate", "ftruncate", "link")
 LIVES = {"s3": 0.6, "postgres": 0.15}
 LONGEST_LIFE = 0.06
+PACK_EVERY = 8
+"""The commits after which a log is packed here, so that kills meet packs too."""
 MOST_OPERATIONS = 25
 """A child ends after so many operations, so that the stores stay small."""
 Breakage = Literal["", "late", "torn"]
@@ -175,13 +178,12 @@ def _break_torn(storage: Storage, random: Random) -> None:
     left = random.randrange(3, 30)
     whole = storage.commit
 
-    def torn(context: str, commit: Commit) -> None:
+    def torn(context: Id, commit: Commit) -> None:
         nonlocal left
         left -= 1
-        if left > 0 or len(commit.writes) < 2:
+        if left > 0 or len(commit.put) < 2:
             return whole(context, commit)
-        writes = list(commit.writes)[: len(commit.writes) // 2]
-        whole(context, Commit(commit.expect, commit.version, commit.head, writes))
+        whole(context, msgspec.structs.replace(commit, put=commit.put[: len(commit.put) // 2]))
         os.kill(os.getpid(), signal.SIGKILL)
         return None
 
@@ -245,14 +247,16 @@ class Killing:
         self.next = 0
 
     def _open(self, name: str) -> Storage:
+        storage = self._open_here(name)
+        if isinstance(storage, LogStorage):
+            storage._every = PACK_EVERY
+        return storage
+
+    def _open_here(self, name: str) -> Storage:
         place = self.task.place
         match self.task.backend:
             case "s3":
-                from quire.storage.s3 import S3Storage
-                from quire.storage.s3 import commit as s3_commit
-
-                s3_commit.LOG_BYTES, s3_commit.MERGE_BYTES = 4_000, 60_000  # type: ignore[misc]
-                return S3Storage(prefix=name, probe=False, **place)
+                return quire.S3Storage(prefix=name, probe=False, **place)
             case "postgres":
                 return open_storage(f"{place['url']}&tenant={name}")
             case backend:

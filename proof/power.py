@@ -52,9 +52,9 @@ class States:
 
     def _record(self, storage: Storage) -> None:
         for name in quire.Library(storage).list():
-            head = storage.head(name)
-            if self._heads.get(name) != head:
-                self._heads[name] = head
+            found = storage.load(name)
+            if self._heads.get(name) != found:
+                self._heads[name] = found
                 seq, digest = _digest(storage, name)
                 self.known.setdefault((name, seq), set()).add(digest)
 

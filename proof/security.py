@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 
 import quire
@@ -23,8 +24,9 @@ from proof.concurrency import place_of
 from proof.results import ROOT
 from proof.topic import Check, Control, Options
 from quire.agent.gate import Gate
-from quire.core import records
-from quire.storage.base import JOURNAL, MESSAGE, PAGE, Record
+from quire.core.codec import decode_entry, decode_message, decode_page
+from quire.core.records import MESSAGES
+from quire.storage.contract import PAGE, TEXT
 from quire.view.escaping import Escaping
 from tests.surfaces.http_service import serving
 from tests.surfaces.test_agent_rights import SHARES, case_for, cells_of, violations
@@ -319,14 +321,15 @@ def _samples() -> list[tuple[str, Any, bytes]]:
     found: list[tuple[str, Any, bytes]] = [
         ("unmarshal", lambda data: quire.ContextSystem().unmarshal(data), document),
     ]
-    page = next(storage.scan("book", PAGE))
-    journal = next(storage.scan("book", JOURNAL))
-    message = next(storage.scan("book", MESSAGE))
-    decode_page, decode_entry, decode_message = records.decode_page, records.decode_entry, records.decode_message
+    stored = storage.load("book")
+    assert stored is not None
+    page = next(storage.scan(stored.id, PAGE))
+    entry = next(storage.entries(stored.id))
+    message = next(storage.scan(stored.id, TEXT, MESSAGES))
     found += [
-        ("page", lambda data: decode_page(Record(page.key, data, page.group, page.order)), page.value),
-        ("journal", lambda data: decode_entry(journal.key, data), journal.value),
-        ("message", lambda data: decode_message(message.key, data), message.value),
+        ("page", lambda data: decode_page(replace(page, value=data)), page.value),
+        ("journal", lambda data: decode_entry(replace(entry, entry=data)), entry.entry),
+        ("message", lambda data: decode_message(replace(message, value=data)), message.value),
     ]
     return found
 

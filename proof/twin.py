@@ -1,13 +1,14 @@
 """A world in memory that runs the same operations as a world on disk, and keeps its state after each write."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from proof.plain_model import Event, PlainModel
 from proof.world import EDITED, Found, World, look, versions
 from quire import MemoryStorage
 from quire.core import lease
-from quire.storage.base import Commit, Family
+from quire.storage.contract import Commit, Fork, Id
 
 Stores = tuple[MemoryStorage, MemoryStorage]
 
@@ -22,17 +23,21 @@ class RecordedStorage(MemoryStorage):
     def after_write(self) -> None:
         """Do nothing; a recording replaces this method."""
 
-    def commit(self, context: str, commit: Commit) -> None:
+    def create(self, name: str | None, commit: Commit, copy_of: Fork | None = None) -> Id:
+        with self._writing():
+            return super().create(name, commit, copy_of)
+
+    def name(self, context: Id, name: str) -> None:
+        with self._writing():
+            super().name(context, name)
+
+    def commit(self, context: Id, commit: Commit) -> None:
         with self._writing():
             super().commit(context, commit)
 
-    def fork(self, context: str, target: str, commit: Commit, below: Mapping[Family, int]) -> None:
+    def drop(self, name: str, seen: tuple[Id, int] | None = None) -> None:
         with self._writing():
-            super().fork(context, target, commit, below)
-
-    def drop(self, context: str) -> None:
-        with self._writing():
-            super().drop(context)
+            super().drop(name, seen)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -47,7 +52,9 @@ class RecordedStorage(MemoryStorage):
     def copy(self) -> "RecordedStorage":
         """Return an equal storage that shares nothing that changes."""
         other = RecordedStorage()
-        other._contexts = {name: (head, table.copy()) for name, (head, table) in self._contexts.items()}
+        other._names = dict(self._names)
+        other._tables = {context: table.copy() for context, table in self._tables.items()}
+        other._ids = count(max(self._tables, default=0) + 1)
         return other
 
 
@@ -135,10 +142,10 @@ class Candidate:
 
     def models(self, model: PlainModel) -> Iterator[PlainModel]:
         """Yield the plain model after each number of steps, the noted one first, and then after parts of one."""
-        order = sorted(range(len(self.events) + 1), key=lambda count: abs(count - self.steps))
-        for count in order:
+        order = sorted(range(len(self.events) + 1), key=lambda number: abs(number - self.steps))
+        for number in order:
             result = model.copy()
-            for event in self.events[:count]:
+            for event in self.events[:number]:
                 result.apply(event)
             yield result
         for event in self.events[:1]:

@@ -15,6 +15,7 @@ from proof.plain_model import Event, mark_pin
 from quire import Context, InvalidOperation, Storage, ToolCall
 from quire.conversation import importing
 from quire.core import engine, lease
+from quire.core.companion import LEASE, companion_of
 from quire.errors import IrreducibleFloor
 from tests.whole_values import whole_repr
 
@@ -87,7 +88,7 @@ class World:
         """Run operation `number`, and return its name. `note` receives each step when it is done."""
         random = Random(f"{seed} {number}")
         for wanted in (BOOK, EDITED):
-            if wanted not in self.open and self.main.head(wanted) is None:
+            if wanted not in self.open and self.main.load(wanted) is None:
                 seq = self.context(wanted).seq
                 if wanted == BOOK:
                     note(("create", BOOK, seq))
@@ -314,8 +315,8 @@ def versions(world: World) -> dict[str, dict[str, int]]:
     """Return the versions of all contexts."""
     found: dict[str, dict[str, int]] = {}
     for side, storage in (("main", world.main), ("second", world.second)):
-        heads = {name: storage.head(name) for name in quire.Library(storage).list()}
-        found[side] = {name: head.version for name, head in heads.items() if head is not None}
+        loaded = {name: storage.load(name) for name in quire.Library(storage).list()}
+        found[side] = {name: each.seq for name, each in loaded.items() if each is not None}
     return found
 
 
@@ -324,9 +325,6 @@ def look(world: World, *, check: bool = True) -> Found:
     found: Found = {"main": {}, "second": {}, "versions": versions(world)}
     for side, storage in (("main", world.main), ("second", world.second)):
         for name in quire.Library(storage).list():
-            head = storage.head(name)
-            if head is None or head.version < 0:  # a copy that was interrupted
-                continue
             ctx = quire.open(storage, name, budget=BUDGET, counter=CharacterCounter(), create=False)
             found[side][name] = {**_look_at(ctx, check), "lease": _lease(storage, name)}
     found["views"] = {name: draw(world.context(name)) for name in found["main"]}
@@ -351,8 +349,8 @@ def _look_at(ctx: Context, check: bool) -> dict[str, Any]:
 
 def _lease(storage: Storage, name: str) -> tuple[int, bool, str, int, tuple[lease.UnfinishedTurn, ...]] | None:
     """Return the number of the last turn, whether it ended, its key, where it began, and the turns to take back."""
-    head = storage.head(lease.companion_of(name))
-    if head is None:
+    found = storage.load(companion_of(name, LEASE))
+    if found is None:
         return None
-    record = msgspec.msgpack.decode(head.value, type=lease.LeaseRecord)
+    record = msgspec.msgpack.decode(found.head, type=lease.LeaseRecord)
     return record.number, record.released, record.key, record.before, record.owed
