@@ -56,7 +56,7 @@ def store_opener(kind: str, path: Path) -> Callable[[], Storage]:
             return lambda: PostgresStorage(url)
         case "s3":
             prefix = fresh_prefix()
-            return lambda: open_s3(prefix, upkeep="inline", cache_bytes=20_000)
+            return lambda: open_s3(prefix)
         case _:
             return lambda: make(kind, path)
 

@@ -16,7 +16,7 @@ def test_racing_processes_lose_and_double_nothing(
     kind: str, numbers: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The numbers are those of the writers, of the steps of each, and of the kills."""
-    url = new_url(kind, tmp_path, monkeypatch, grace_seconds="120")  # S3 removes old objects during a long race
+    url = new_url(kind, tmp_path, monkeypatch)
     race = Race(url, tmp_path, SEED, steps=numbers[1])
     race.run(numbers[0], numbers[2])
     race.check(url)
