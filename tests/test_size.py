@@ -23,7 +23,7 @@ PACKAGES = {
     "aio": 679,
     "cli": 5_917,
     "conversation": 2_196,
-    "core": 4_935,
+    "core": 4_936,
     "formats": 843,
     "gateway": 3_657,
     "maintenance": 1_128,
@@ -32,7 +32,7 @@ PACKAGES = {
     "providers": 3_107,
     "search": 3_568,
     "server": 9_104,
-    "storage": 4_477,
+    "storage": 4_493,
     "system": 3_628,
     "testing": 1_199,
     "view": 7_656,
@@ -40,7 +40,7 @@ PACKAGES = {
     "": 2_189,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 59_187
+PYTHON = 59_204
 FILES = 255
 """All modules."""
 TEST_LINES, MEASURING = 43_896, 13_465

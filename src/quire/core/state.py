@@ -450,11 +450,12 @@ class State(Reader):
             if old is None and isinstance(page, PageRecord) and page.header.folder:
                 self._memory.keep_row(key, [])
         for key, old, page in changed:
-            for each, by in ((old, -1), (page, 1)):
-                self._follow_folder(each, by)
+            if old is not None:
+                self._follow_folder(old, -1)
+                if _place(old) != _place(page):
+                    self._above_pins = None
+            self._follow_folder(page, 1)
             self._memory.follow(key, old, page)
-            if _place(old) != _place(page) and old is not None:
-                self._above_pins = None
             self._memory.keep(key, page)
             if segment_number(key) == conversation:
                 self._follow_waiting(old, page)

@@ -195,9 +195,16 @@ def check_commit(commit: Commit) -> None:
     numbers = [entry.seq for entry in commit.earlier]
     if numbers and numbers != [*range(commit.first, commit.seq)]:
         raise InvalidValue(f"The earlier entries {short_repr(numbers)} do not end at {commit.seq - 1} without a gap.")
-    changed = [(family, record.key) for family, record in commit.put]
-    for family, key in ((PAGE, commit.first - 1), (PAGE, commit.seq), *changed, *commit.delete):
-        if family not in CODES:
-            raise InvalidValue(f"Family {short_repr(family)} is not one of {', '.join(FAMILIES)}.")
-        if not 0 <= key <= MAX_KEY:
-            raise InvalidValue(f"Key {key} is not between 0 and {MAX_KEY}.")
+    if not 0 < commit.first <= commit.seq <= MAX_KEY:
+        raise InvalidValue(f"Entry {commit.seq} is not between 1 and {MAX_KEY}.")
+    for family, record in commit.put:
+        _check_place(family, record.key)
+    for family, key in commit.delete:
+        _check_place(family, key)
+
+
+def _check_place(family: object, key: int) -> None:
+    if family not in CODES:
+        raise InvalidValue(f"Family {short_repr(family)} is not one of {', '.join(FAMILIES)}.")
+    if not 0 <= key <= MAX_KEY:
+        raise InvalidValue(f"Key {key} is not between 0 and {MAX_KEY}.")

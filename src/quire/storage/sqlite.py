@@ -57,6 +57,45 @@ _LOST: Final = (
 )
 
 
+class _Errors:
+    """A block that turns the errors of both drivers into those of quire. One object serves all blocks of a database."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, apsw.Error | sqlite3.Error | UnicodeDecodeError):
+            raise _translate(error, self._name) from error
+
+
+def _translate(error: Exception, name: str) -> QuireError:
+    """Return the error of quire for one of a driver."""
+    if isinstance(error, sqlite3.Error) and (code := getattr(error, "sqlite_errorcode", None)):
+        error = type(apsw.exception_for(code))(str(error))
+    match error:
+        case UnicodeDecodeError():
+            return Corrupt(f"{name!r} is damaged: a text in it cannot be read ({short_repr(error.object)}).")
+        case apsw.BusyError() | apsw.LockedError():
+            return Busy(f"{name!r} is locked by another writer. Retry.")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return Corrupt(f"{name!r} is damaged or no SQLite file: {error}.")
+        case apsw.SQLError() if "no such table" in str(error):
+            return Corrupt(f"{name!r} is damaged: {error}.")
+        case apsw.ConnectionClosedError() | apsw.CursorClosedError():
+            return StorageClosed(f"The storage {name!r} is closed. Open it again.")
+        case apsw.ReadOnlyError():
+            return ReadOnly(f"{name!r} is read-only: {error}.")
+        case sqlite3.Error() if "closed" in str(error):
+            return StorageClosed(f"The connection to {name!r} is closed: open the storage with a new one.")
+        case sqlite3.Error() if "thread" in str(error):
+            needed = "connect with check_same_thread=False, and use it from one thread at a time."
+            return InvalidOperation(f"The connection to {name!r} belongs to another thread: {needed}")
+        case _:
+            return StorageFailure(f"{name!r}: {error}.")
+
+
 class SQLiteDatabase(Database):
     """Statements on one connection, by one thread at a time."""
 
@@ -64,8 +103,9 @@ class SQLiteDatabase(Database):
     _execute: Callable[..., Any]
     _execute_many: Callable[..., Any]
 
-    def __init__(self, prefix: str, lock: RLock) -> None:
-        self.lock = lock
+    def __init__(self, name: str, prefix: str, lock: RLock) -> None:
+        self.name, self.lock = name, lock
+        self.errors = _Errors(name)
         self._sql = Statements(prefix)
 
     def run(self, sql: str, values: Sequence[Any] = (), *, many: bool = False) -> list[Row]:
@@ -75,11 +115,11 @@ class SQLiteDatabase(Database):
         return rows
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        with self.lock, self.errors():
+        with self.lock, self.errors:
             return self.run(sql, values)
 
     def transact(self, work: Callable[[Run], T], begin: str = "BEGIN IMMEDIATE") -> T:
-        with self.lock, self.errors():
+        with self.lock, self.errors:
             if self._is_in_transaction():
                 raise InvalidOperation(
                     f"The connection to {self.name!r} is inside a transaction of its owner: commit it or roll it back"
@@ -98,8 +138,9 @@ class SQLiteDatabase(Database):
                 raise
 
     def write(self, run: Run, context: Id, commit: Commit) -> None:
-        for each in commit.entries:
+        for each in commit.earlier:
             run(ENTRY, (context, each.seq, each.head, each.entry))
+        run(ENTRY, (context, commit.seq, commit.head, commit.entry))
         rows = [(context, CODES[family], each.key, each.parent, each.rank, each.value) for family, each in commit.put]
         run(_PUT, rows, many=True)
         if commit.delete:
@@ -141,38 +182,6 @@ class SQLiteDatabase(Database):
     def _is_in_transaction(self) -> bool:
         return self._db.in_transaction
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn the errors of both drivers into those of quire."""
-        try:
-            yield
-        except (apsw.Error, sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._translate(error) from error
-
-    def _translate(self, error: Exception) -> QuireError:
-        if isinstance(error, sqlite3.Error) and (code := getattr(error, "sqlite_errorcode", None)):
-            error = type(apsw.exception_for(code))(str(error))
-        match error:
-            case UnicodeDecodeError():
-                return Corrupt(f"{self.name!r} is damaged: a text in it cannot be read ({short_repr(error.object)}).")
-            case apsw.BusyError() | apsw.LockedError():
-                return Busy(f"{self.name!r} is locked by another writer. Retry.")
-            case apsw.CorruptError() | apsw.NotADBError():
-                return Corrupt(f"{self.name!r} is damaged or no SQLite file: {error}.")
-            case apsw.SQLError() if "no such table" in str(error):
-                return Corrupt(f"{self.name!r} is damaged: {error}.")
-            case apsw.ConnectionClosedError() | apsw.CursorClosedError():
-                return StorageClosed(f"The storage {self.name!r} is closed. Open it again.")
-            case apsw.ReadOnlyError():
-                return ReadOnly(f"{self.name!r} is read-only: {error}.")
-            case sqlite3.Error() if "closed" in str(error):
-                return StorageClosed(f"The connection to {self.name!r} is closed: open the storage with a new one.")
-            case sqlite3.Error() if "thread" in str(error):
-                needed = "connect with check_same_thread=False, and use it from one thread at a time."
-                return InvalidOperation(f"The connection to {self.name!r} belongs to another thread: {needed}")
-            case _:
-                return StorageFailure(f"{self.name!r}: {error}.")
-
 
 class FileDatabase(SQLiteDatabase):
     """One SQLite file that holds nothing else, in WAL mode."""
@@ -180,10 +189,10 @@ class FileDatabase(SQLiteDatabase):
     _db: apsw.Connection
 
     def __init__(self, path: Path, durability: Durability, busy_seconds: float, *, read_only: bool) -> None:
-        super().__init__("", RLock())
-        self.path, self.name = path, str(path)
+        super().__init__(str(path), "", RLock())
+        self.path = path
         self._busy_seconds, self._lost = busy_seconds, False
-        with self.errors():
+        with self.errors:
             try:
                 self._open(durability, read_only=read_only)
             except (OSError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
@@ -208,7 +217,7 @@ class FileDatabase(SQLiteDatabase):
 
     def scrub(self, context: Id | None) -> Sequence[str]:
         """Rewrite the whole file: free space holds old bytes."""
-        with self.lock, self.errors():
+        with self.lock, self.errors:
             try:
                 self.run("VACUUM")
                 self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -217,7 +226,7 @@ class FileDatabase(SQLiteDatabase):
         return ()
 
     def close(self) -> None:
-        with self.lock, self.errors():
+        with self.lock, self.errors:
             self._db.close()
 
     def _open(self, durability: Durability, *, read_only: bool) -> None:
@@ -288,13 +297,13 @@ class LentDatabase(SQLiteDatabase):
     """
 
     def __init__(self, connection: Connection, *, full: bool, create: bool) -> None:
-        super().__init__("quire_", _locks.setdefault(id(connection), RLock()))
+        super().__init__(short_repr(connection), "quire_", _locks.setdefault(id(connection), RLock()))
         self._db = connection
         self._is_closed = False
-        self.name = short_repr(connection)  # for errors of the first statement, which reads the path
         files = [row[2] for row in self.read("PRAGMA database_list") if row[1] in ("main", b"main")]
         path = files[0] if files else ""
         self.name = (path.decode() if isinstance(path, bytes) else path) or ":memory:"
+        self.errors = _Errors(self.name)
         if self.read("PRAGMA application_id") == [(APPLICATION_ID,)]:
             found = f"{self.name!r} is a store of quire. Close the connection, and open the store by its path."
             raise InvalidValue(found)
