@@ -1,6 +1,5 @@
 """Hostile input everywhere: a short, typed error that quotes the value, and no change in memory or on disk."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -258,22 +257,6 @@ CALLS: dict[str, Call] = {
     "save": Call(path="..."),
     "load": Call(path="..."),
 }
-EXEMPT = {
-    "list_segments": "takes nothing",
-    "check": "takes nothing",
-    "refresh": "takes nothing",
-    "marshal": "takes nothing",
-    "evict_page": "evicting what is not cached is a no-op, whatever it is called",
-    "checkpoints": "takes nothing",
-    "audit": "takes the filters of history and a path, as save does",
-    "purge": "takes any number of indices: tests/system/test_purge.py tries them",
-    "scrub": "takes nothing",
-}
-
-
-def methods(kind: type) -> dict[str, Any]:
-    members = inspect.getmembers(kind, inspect.isfunction)
-    return {name: value for name, value in members if not name.startswith("_")}
 
 
 def right(name: str, folder: Path) -> dict[str, Any]:

@@ -240,3 +240,9 @@ def _launchers(folder: Path) -> Iterator[Launcher]:
 def new_schema() -> str:
     """Return the name of a schema that does not exist."""
     return f"q{uuid4().hex}"
+
+
+def wait_for_locks(db: Any, number: int) -> None:
+    """Wait until so many locks of the server of a connection are waited for."""
+    while db.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() != (number,):
+        time.sleep(0.01)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import Self
 
 _READ_BYTES = 1 << 16
@@ -34,13 +33,15 @@ class TcpProxy:
         self._start(self._accept)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut all connections."""
         with self._lock:
-            open_now = list(self._open)
+            open_now, self._open = self._open, []
         self._end(*open_now)
 
     def handle(self, client: socket.socket) -> None:

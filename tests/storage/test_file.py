@@ -13,8 +13,6 @@ from quire import FileStorage, Segment, StorageFailure
 from quire.testing.contexts import ACCEPTED
 from tests.storage.folders import agrees, context_in, filled
 
-Tamper = Callable[[Path], object]
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

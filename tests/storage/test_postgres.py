@@ -13,7 +13,7 @@ import pytest
 
 import quire
 from quire import Busy, Corrupt, EstimateCounter, Library, PostgresStorage, StorageFailure
-from tests.servers.postgres import new_schema, postgres_url, server_url
+from tests.servers.postgres import new_schema, postgres_url, server_url, wait_for_locks
 
 pytestmark = pytest.mark.servers
 
@@ -164,6 +164,16 @@ def test_forks_that_are_dropped_at_once_leave_nothing(db: psycopg.Connection[Any
             list(pool.map(library.delete, "abcd" if turn % 2 else "dcba"))
         assert rows() == empty
     storage.close()
+
+
+def test_a_commit_beside_a_drop_says_that_the_context_is_gone(db: psycopg.Connection[Any], schema: str) -> None:
+    with quire.open(postgres_url(schema=schema), "c") as ctx, ThreadPoolExecutor() as pool:
+        ctx.user("hello")
+        with db.transaction():
+            db.execute(f"DELETE FROM {schema}.context")
+            said = pool.submit(ctx.user, "too late")
+            wait_for_locks(db, 1)
+        assert isinstance(said.exception(), quire.NoSuchContext)
 
 
 def test_a_storage_that_is_dropped_unclosed_frees_its_connections_at_once(db: psycopg.Connection[Any]) -> None:

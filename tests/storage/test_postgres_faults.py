@@ -17,7 +17,7 @@ import quire
 from quire import EstimateCounter, PostgresStorage, StorageFailure
 from tests.seeds import SEED
 from tests.servers.pgbouncer import PgBouncer
-from tests.servers.postgres import Server, new_server
+from tests.servers.postgres import Server, new_server, wait_for_locks
 from tests.servers.postgres_proxy import CuttingProxy, LosingProxy
 from tests.storage.racing import Race
 
@@ -102,15 +102,6 @@ def texts(url: str) -> list[str]:
         return [message.text for message in ctx.messages()]
 
 
-def test_a_commit_whose_answer_is_lost_is_made_once(server: Server, losing: LosingProxy) -> None:
-    with quire.open(losing.url(tenant="answer"), "c") as ctx:
-        for number in range(3):
-            losing.marker = f"message {number}".encode()
-            ctx.user(f"message {number}")
-            assert losing.marker == b""
-    assert texts(server.url(tenant="answer")) == [f"message {number}" for number in range(3)]
-
-
 def test_a_commit_whose_answer_is_lost_is_known_after_others_wrote(server: Server, losing: LosingProxy) -> None:
     tenant = {"tenant": "entry"}
     with quire.open(losing.url(**tenant), "c") as ctx, quire.open(server.url(**tenant), "c") as other:
@@ -125,6 +116,20 @@ def test_a_commit_whose_answer_is_lost_is_known_after_others_wrote(server: Serve
         ctx.refresh()
         assert [message.text for message in ctx.messages()] == ["mine", "theirs"]
     assert texts(server.url(**tenant)) == ["mine", "theirs"]
+
+
+def test_a_commit_made_after_its_connection_was_lost_is_no_conflict(server: Server, losing: LosingProxy) -> None:
+    url = losing.url(tenant="late")
+    with quire.open(url, "c") as ctx, psycopg.connect(server.url()) as db, ThreadPoolExecutor() as pool:
+        ctx.user("early")
+        db.execute("LOCK TABLE quire.entry IN SHARE MODE")
+        said = pool.submit(ctx.user, "late")
+        wait_for_locks(db, 1)
+        losing.cut()
+        wait_for_locks(db, 2)  # it is sent again while the server can still make the first one
+        db.commit()
+        said.result()
+    assert texts(server.url(tenant="late")) == ["early", "late"]
 
 
 def test_idle_connections_that_died_are_replaced(server: Server) -> None:

@@ -1,18 +1,18 @@
 """PostgreSQL: a commit is one statement, which inserts its entry or finds that another writer was first.
 
-Reads are repeated after a lost connection. A commit whose answer is lost is sent again, and the bytes of its entry tell
-whether it was made before.
+Reads are repeated after a lost connection. A commit whose answer is lost is sent again. If that finds its number taken,
+the bytes of the entry tell whether the first one was made: the server may make it even after the connection is lost.
 """
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg.errors import UniqueViolation
+from psycopg.errors import ForeignKeyViolation, UniqueViolation
 
 from quire.errors import Hint, OutcomeUnknown, QuireError, StorageFailure
 from quire.storage.contract import CODES, Commit, Id, Storage
@@ -118,16 +118,15 @@ class PostgresDatabase(Database):
     def commit(self, context: Id, commit: Commit) -> bool:
         is_unsure = False
         stored = context, commit.seq, commit.head, commit.entry
+        sql, values = _statement(context, commit, is_checked=True, full=self._full)
 
         def attempt(db: Db) -> bool:
             nonlocal is_unsure
             try:
-                if is_unsure and db.execute(self._sql[_STORED], stored).fetchall():
-                    return True
-                sql, values = _statement(context, commit, is_checked=True, full=self._full)
-                return bool(db.execute(self._sql[sql], values).fetchall())
-            except UniqueViolation:
-                return False
+                with suppress(UniqueViolation, ForeignKeyViolation):  # another writer was first, or dropped the context
+                    if db.execute(self._sql[sql], values).fetchall():
+                        return True
+                return is_unsure and bool(db.execute(self._sql[_STORED], stored).fetchall())
             except psycopg.Error as error:
                 is_unsure = is_unsure or is_lost(error)
                 raise
