@@ -32,7 +32,7 @@ PACKAGES = {
     "providers": 3_107,
     "search": 3_568,
     "server": 9_104,
-    "storage": 4_493,
+    "storage": 4_494,
     "system": 3_628,
     "testing": 1_199,
     "view": 7_656,
@@ -40,10 +40,10 @@ PACKAGES = {
     "": 2_189,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 59_204
+PYTHON = 59_205
 FILES = 255
 """All modules."""
-TEST_LINES, MEASURING = 43_896, 13_465
+TEST_LINES, MEASURING = 43_913, 13_465
 """The most lines of `tests`, and of `bench` and `proof` together."""
 LOOK_INSIDE = 0
 """The most files of tests that look inside (see tests/outside.py)."""

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from threading import Timer
+from time import perf_counter
 
 import apsw
 import pytest
@@ -73,6 +74,22 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
     with quire.open(path) as ctx:
         ctx.user("hello")
     assert [message.text for message in quire.open(path).messages()] == ["hello"]
+
+
+def test_opening_a_context_reads_no_others(path: Path) -> None:
+    def seconds() -> float:
+        times = []
+        for _ in range(30):
+            start = perf_counter()
+            assert library.info("c3").seq
+            times.append(perf_counter() - start)
+        return min(times)
+
+    with quire.Library(path) as library:
+        library.open("c3").user("hello")
+        few = seconds()
+        library.open("large").import_messages({"role": "user", "content": str(number)} for number in range(5_000))
+        assert seconds() < 3 * few
 
 
 def test_a_refused_file_is_not_held_open(path: Path) -> None:

@@ -42,13 +42,14 @@ Run: TypeAlias = Callable[..., list[Row]]
 """Runs a statement, with its values, in a transaction, and returns its rows."""
 
 # In these texts, `?` is the place of a value and `{q}` what stands before the name of a table.
+# CROSS JOIN: SQLite would otherwise read the records of all contexts.
 _LOAD: Final = f"""WITH found AS (SELECT context.id, entry.seq, entry.head FROM {{q}}context AS context
         JOIN {{q}}entry AS entry ON entry.context = context.id
         WHERE tenant = ? AND name = ? ORDER BY entry.seq DESC LIMIT 1)
     SELECT 0, id, seq, head FROM found
     UNION ALL SELECT 1, record.key, 0, record.value FROM found
-        JOIN {{q}}record AS record ON record.context = found.id AND record.family = {CODES[NOTE]}
-        WHERE NOT (found.id = ? AND found.seq = ?)"""
+        CROSS JOIN {{q}}record AS record
+        WHERE record.context = found.id AND record.family = {CODES[NOTE]} AND NOT (found.id = ? AND found.seq = ?)"""
 _NEWEST: Final = "SELECT max(seq) FROM {q}entry WHERE context = ?"
 _ENTRIES: Final = "SELECT seq, head, entry FROM {q}entry WHERE context = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 _COLUMNS: Final = "key, value, parent, rank"
