@@ -9,9 +9,9 @@ from quire.core.integrity import Damage, RecordCheck, check_records, name_of, sn
 from quire.core.records import Gone, PageRecord, page_key, page_number, segment_number
 from quire.core.state import State, deleted_context
 from quire.errors import Corrupt, QuireError
-from quire.model.pages import Lifecycle, Mark, Visibility
+from quire.model.pages import Mark
 from quire.storage.contract import PAGE, Storage
-from quire.system.rules import check_root_can_hide
+from quire.system.rules import broken_rules
 
 Pages = dict[int, PageRecord | Gone]
 
@@ -100,6 +100,7 @@ class _Tree:
     def __init__(self, state: State, pages: Pages) -> None:
         self.state = state
         self.pages: dict[int, PageRecord] = {}
+        self.sound: set[int] = set()
         self.highest: dict[int, int] = {}
         self.strays: list[int] = []
         for key, page in pages.items():  # in the order of their keys
@@ -118,9 +119,10 @@ class _Tree:
         children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
         for page in self.pages.values():
             yield from self._check_page(page)
-        if all(self._reaches_top(page) for page in self.pages.values()):
-            yield from self._check_visible()
-        yield from self._check_children(children)
+        for key, count in children.items():
+            listed = [page.key for page in self.state.stored.members(key)]
+            if not len(listed) == len(set(listed)) == count:
+                yield Problem(2, self.state.index(key), "it does not list every child once")
         yield from self._check_messages()
 
     def _check_messages(self) -> Iterator[Problem]:
@@ -156,60 +158,9 @@ class _Tree:
     def _check_page(self, page: PageRecord) -> Iterator[Problem]:
         where = self.state.index(page.key)
         header = page.header
-        segment = self.state.segment(segment_number(page.key))
-        if segment is None or segment.gone:
-            yield Problem(5, where, "its segment was removed")
-        if page.is_root is not (page.parent is None):
-            yield Problem(2, where, "only a root has no parent")
-        if page.is_root and header.lifecycle is not Lifecycle.ACTIVE:
-            yield Problem(3, where, "a root is never archived")
+        for invariant, text in broken_rules(self.state, page, self.sound):
+            yield Problem(invariant, where, text)
         if header.author >= len(self.state.head.actors):
             yield Problem(0, where, f"its author {header.author} is unknown")
         if header.folder and header.body:
             yield Problem(2, where, "a folder has no body")
-        if page.parent is not None and not page.is_cold:
-            yield from self._check_place(page, page.parent, where)
-
-    def _check_place(self, page: PageRecord, above: int, where: str) -> Iterator[Problem]:
-        parent = self.pages.get(above)
-        if parent is None:
-            yield Problem(2, where, f"its parent {self.state.index(above)!r} does not exist")
-        elif not parent.header.folder:
-            yield Problem(2, where, f"its parent {self.state.index(above)!r} is not a folder")
-        elif segment_number(parent.key) != segment_number(page.key):
-            yield Problem(5, where, f"its parent {self.state.index(above)!r} is in another segment")
-        if not self._reaches_top(page):
-            yield Problem(4, where, "it is in its own subtree")
-
-    def _reaches_top(self, page: PageRecord) -> bool:
-        seen = set()
-        above: PageRecord | None = page
-        while above is not None and above.parent is not None and not above.is_cold:
-            if above.key in seen:
-                return False
-            seen.add(above.key)
-            above = self.pages.get(above.parent)
-        return above is not None
-
-    def _check_visible(self) -> Iterator[Problem]:
-        for page in self.pages.values():
-            where = self.state.index(page.key)
-            header = page.header
-            if page.is_root and header.visibility is Visibility.HIDDEN:
-                try:
-                    check_root_can_hide(self.state, page)
-                except QuireError as error:
-                    yield Problem(3, where, str(error))
-            if header.pinned:
-                whole = (
-                    header.visibility is Visibility.EXPANDED
-                    and self.state.effective_lifecycle(page) is Lifecycle.ACTIVE
-                )
-                if not whole:
-                    yield Problem(6, where, "it is pinned and not shown in full")
-
-    def _check_children(self, children: "Counter[int]") -> Iterator[Problem]:
-        for key in children:
-            listed = [page.key for page in self.state.stored.members(key)]
-            if len(listed) != len(set(listed)) or len(listed) != children[key]:
-                yield Problem(2, self.state.index(key), "it does not list every child once")

@@ -42,7 +42,7 @@ from quire.system.json_messages import (
     read_messages,
 )
 from quire.system.rules import check_bool, check_choice, check_plan, check_whole_number
-from quire.system.segments import add_segment, check_conversation
+from quire.system.segments import add_segment
 from quire.system.tree import new_header, to_segment, to_text
 
 VERSION = 1
@@ -147,7 +147,6 @@ def unmarshal(plan: Plan, data: bytes | str) -> None:
     try:
         _read(plan, document)
         check_plan(plan)
-        check_conversation(plan)
     except InvalidOperation as error:
         if isinstance(error, InvalidValue):
             raise

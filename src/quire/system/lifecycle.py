@@ -19,10 +19,10 @@ from quire.system.rules import (
     check_bool,
     check_movable,
     check_not_waiting,
-    check_root_can_hide,
     check_unpinned,
     marked_error,
     require_attached,
+    why_shown,
 )
 
 
@@ -117,7 +117,8 @@ def hide(plan: Plan, index: PageIndex) -> None:
         raise InvalidOperation(
             f"Cannot hide {index!r}: it is archived.", Hint("restore", index, purpose="to bring it back first")
         )
-    check_root_can_hide(plan, record)
+    if reason := why_shown(plan, record):
+        raise InvalidOperation(f"Cannot hide {index!r}: {reason}.")
     check_unpinned(plan, record, "hide")
     check_not_waiting(plan, record, "hide")
     plan.change(record, visibility=Visibility.HIDDEN)

@@ -4,6 +4,7 @@ A `Quota` limits what one actor may add. Nothing is ever lost in a context, so e
 good, even after it was removed.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from quire.core.plan import Plan
 from quire.core.reader import Reader
 from quire.core.records import AGENTS, Gone, PageRecord, page_number, segment_number
 from quire.errors import Hint, InvalidOperation, InvalidValue, QuotaExceeded, short_repr
-from quire.model.pages import Lifecycle, Mark, OptionsMeta, Visibility, format_index
+from quire.model.pages import Lifecycle, Mark, OptionsMeta, Permission, Visibility, format_index
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -115,16 +116,12 @@ def require_child(reader: Reader, folder: PageRecord, index: object, field: str,
     return record
 
 
-def check_root_can_hide(reader: Reader, record: PageRecord) -> None:
-    """Raise `InvalidOperation` for the root of a SYSTEM segment or of the conversation."""
-    if not record.is_root:
-        return
-    if reader.in_system(record):
-        raise InvalidOperation(
-            f"Cannot hide {reader.index(record.key)!r}: the root of a SYSTEM segment is always shown."
-        )
-    if segment_number(record.key) == reader.conversation():
-        raise InvalidOperation(f"Cannot hide {reader.index(record.key)!r}: the conversation's root is always shown.")
+def why_shown(reader: Reader, record: PageRecord) -> str:
+    """Return why a page can never be hidden; empty if it can be."""
+    if record.is_root and reader.in_system(record):
+        return "the root of a SYSTEM segment is always shown"
+    is_conversation = record.is_root and segment_number(record.key) == reader.conversation()
+    return "the conversation's root is always shown" if is_conversation else ""
 
 
 def check_whole_number(value: object, field: str) -> int:
@@ -156,25 +153,30 @@ def check_plan(plan: Plan) -> None:
     for key, page in plan.pages.items():
         if isinstance(page, Gone):
             _check_removal(plan, key, children.get(key))
-        else:
-            _check_place(plan, page)
-            _check_no_cycle(plan, page, sound)
-            _check_visible(plan, page)
+            continue
+        for _, text in broken_rules(plan, page, sound):
+            raise InvalidOperation(f"{plan.index(key)!r} would break a rule: {text}.")
+        if page.header.lifecycle is not Lifecycle.ACTIVE or page.header.visibility is Visibility.HIDDEN:
+            check_unpinned(plan, page, "hide")
+    check_segments(plan)
 
 
 def check_segments(plan: Plan) -> None:
-    """Raise `InvalidOperation` if a page would lose its segment, or if the empty id is not the only segment id."""
+    """Raise `InvalidOperation` if a page would lose its segment, for the empty id, and for a PRIVATE conversation."""
     for number, segment in plan.segments.items():
-        left = (page for page in plan.state.segment_pages(number) if page.key not in plan.pages)
-        page = next(left, None) if segment.gone else None
+        page = next(plan.segment_pages(number), None) if segment.gone else None
         if page is not None:
             raise InvalidOperation(
                 f"Segment {plan.counters[number].segment!r} cannot be removed: {plan.index(page.key)!r} was added later"
                 f" (entry {page.header.born})."
             )
-    live = [plan.counters[number].segment for number, _ in plan.live_segments()]
+    live = {plan.counters[number].segment: segment for number, segment in plan.live_segments()}
     if "" in live and len(live) > 1:
-        raise InvalidOperation("A segment with the empty id must be the only one; others were added later.")
+        raise InvalidOperation("A segment with the empty id must be the only one; give every segment an id.")
+    conversation = plan.conversation()
+    name = None if conversation is None else plan.counters[conversation].segment
+    if name is not None and live[name].permission is Permission.PRIVATE:
+        raise InvalidOperation(f"Segment {name!r} holds the conversation and cannot be PRIVATE.")
 
 
 def check_conversation_kept(plan: Plan) -> None:
@@ -198,43 +200,47 @@ def _check_removal(plan: Plan, key: int, child: PageRecord | None) -> None:
         raise InvalidOperation(f"{plan.index(key)!r} cannot be removed: it is the root of its segment.")
 
 
-def _check_place(plan: Plan, page: PageRecord) -> None:
-    index = plan.index(page.key)
-    segment = plan.segment(segment_number(page.key))
+def broken_rules(reader: Reader, page: PageRecord, sound: set[int]) -> Iterator[tuple[int, str]]:
+    """Yield the invariants that a page breaks: their numbers (see `Problem`), and what is wrong.
+
+    `sound` collects the pages from which the way up ends at a root or at the top of a cold subtree.
+    """
+    header, segment = page.header, reader.segment(segment_number(page.key))
     if segment is None or segment.gone:
-        raise InvalidOperation(f"The segment of {index!r} was removed later.")
+        yield 5, "its segment was removed"
     if page.is_root is not (page.parent is None):
-        raise InvalidOperation(f"{index!r} must have a parent unless it is a root.")
-    if page.parent is None or page.is_cold:
-        return
-    parent = plan.page(page.parent)
-    if not isinstance(parent, PageRecord):
-        raise InvalidOperation(f"The folder {plan.index(page.parent)!r} of {index!r} was removed later.")
-    if not parent.header.folder or segment_number(parent.key) != segment_number(page.key):
-        raise InvalidOperation(f"{index!r} cannot be in {plan.index(page.parent)!r}: that is no folder of its segment.")
+        yield 2, "only a root has no parent"
+    if page.is_root and header.lifecycle is not Lifecycle.ACTIVE:
+        yield 3, "a root is never archived"
+    if page.parent is not None and not page.is_cold:
+        parent, index = reader.page(page.parent), reader.index(page.parent)
+        if not isinstance(parent, PageRecord) or not parent.header.folder:
+            yield 2, f"its parent {index!r} does not exist or is not a folder"
+        elif segment_number(parent.key) != segment_number(page.key):
+            yield 5, f"its parent {index!r} is in another segment"
+    if not _reaches_top(reader, page, sound):
+        yield 4, "it is in its own subtree, or a folder above it does not exist"
+    elif header.pinned and not _is_shown_whole(reader, page):
+        yield 6, "it is pinned and not shown in full"
+    if header.visibility is Visibility.HIDDEN and (reason := why_shown(reader, page)):
+        yield 3, reason
 
 
-def _check_no_cycle(plan: Plan, page: PageRecord, sound: set[int]) -> None:
-    """Raise `InvalidOperation` for a page below itself. `sound` collects the pages checked before."""
+def _is_shown_whole(reader: Reader, page: PageRecord) -> bool:
+    is_open = page.header.visibility is Visibility.EXPANDED
+    return is_open and reader.effective_lifecycle(page) is Lifecycle.ACTIVE
+
+
+def _reaches_top(reader: Reader, page: PageRecord, sound: set[int]) -> bool:
     seen: set[int] = set()
     above: PageRecord | Gone | None = page
-    while isinstance(above, PageRecord) and above.key not in sound:
-        if above.key in seen:
-            raise InvalidOperation(f"{plan.index(page.key)!r} would lie in its own subtree.")
+    while isinstance(above, PageRecord) and above.key not in seen:
         seen.add(above.key)
-        above = None if above.parent is None or above.is_cold else plan.page(above.parent)
-    sound |= seen
-
-
-def _check_visible(plan: Plan, page: PageRecord) -> None:
-    is_visible = page.header.lifecycle is Lifecycle.ACTIVE and page.header.visibility is Visibility.EXPANDED
-    if page.is_root and page.header.lifecycle is not Lifecycle.ACTIVE:
-        raise InvalidOperation(f"{plan.index(page.key)!r} is a root and cannot be archived.")
-    if not is_visible:
-        check_root_can_hide(plan, page)
-        check_unpinned(plan, page, "hide")
-    elif page.header.pinned and plan.effective_lifecycle(page) is not Lifecycle.ACTIVE:
-        raise InvalidOperation(f"{plan.index(page.key)!r} is pinned and must be shown, but a page above it is not.")
+        if above.key in sound or above.parent is None or above.is_cold:
+            sound |= seen
+            return True
+        above = reader.page(above.parent)
+    return False
 
 
 class Quota(Struct, frozen=True, kw_only=True, metaclass=OptionsMeta):

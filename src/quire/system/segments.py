@@ -9,14 +9,18 @@ from quire.core.records import Header, PageRecord, SegmentRecord, page_key, segm
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Form, Permission, Segment, SegmentType, Visibility, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line
-from quire.system.rules import check_choice, check_whole_number
+from quire.system.rules import check_choice, check_segments, check_whole_number
 
 
 def add_segment(plan: Plan, segment: Segment) -> None:
     """Add a segment and its root page. An id that was used before continues with its old counter."""
     if not isinstance(segment, Segment):
         raise InvalidValue(f"is {short_repr(segment)}; a Segment is needed.", argument="segment")
-    segment_id = _free_id(plan, segment.id)
+    segment_id = check_segment_id(segment.id)
+    known = plan.number_of(segment_id)
+    present = None if known is None else plan.segment(known)
+    if present is not None and not present.gone:
+        raise InvalidOperation(f"Segment {segment_id!r} exists already; choose another id.")
     name = check_one_line(plan.redact(segment.name or segment_id or "Pages"), "name", MAX_NAME, empty=False)
     description = check_one_line(plan.redact(segment.description), "description", MAX_DESCRIPTION)
     record = SegmentRecord(
@@ -35,10 +39,9 @@ def add_segment(plan: Plan, segment: Segment) -> None:
         raise InvalidValue(
             f"is {short_repr(segment.root_index)}; the root of {segment_id!r} is {root!r}.", argument="root_index"
         )
-    known = plan.number_of(segment_id)
     number = plan.add_counter(segment_id) if known is None else known
     plan.put_segment(number, record)
-    check_conversation(plan)
+    check_segments(plan)
     header = Header(folder=True, name=name, description="", **plan.origin())
     plan.create(page_key(number, 0), None, 0, header)
 
@@ -110,12 +113,12 @@ def _check_type_change(plan: Plan, number: int, before: dict[SegmentType, int | 
         raise InvalidOperation(
             f"The root {plan.index(root.key)!r} is hidden.", Hint("expand", plan.index(root.key), purpose="first")
         )
-    check_conversation(plan)
+    check_segments(plan)
 
 
 def set_segment_permission(plan: Plan, segment_id: str, permission: Permission) -> None:
     _change(plan, segment_id, {"permission": check_choice(Permission, permission, "permission")})
-    check_conversation(plan)
+    check_segments(plan)
 
 
 def _change(plan: Plan, segment_id: str, fields: dict[str, Any]) -> None:
@@ -123,23 +126,3 @@ def _change(plan: Plan, segment_id: str, fields: dict[str, Any]) -> None:
     segment = plan.segment(number)
     if segment is not None and any(getattr(segment, field) != value for field, value in fields.items()):
         plan.put_segment(number, replace(segment, **fields, updated=plan.now))
-
-
-def _free_id(plan: Plan, segment_id: object) -> str:
-    checked = check_segment_id(segment_id)
-    live = [plan.counters[number].segment for number, _ in plan.live_segments()]
-    if checked in live:
-        raise InvalidOperation(f"Segment {checked!r} exists already; choose another id.")
-    if live and (checked == "" or "" in live):
-        raise InvalidOperation("A segment with the empty id must be the only one; give every segment an id.")
-    return checked
-
-
-def check_conversation(plan: Plan) -> None:
-    """Raise `InvalidOperation` if the conversation would become PRIVATE."""
-    number = plan.conversation()
-    segment = None if number is None else plan.segment(number)
-    if number is not None and segment is not None and segment.permission is Permission.PRIVATE:
-        raise InvalidOperation(
-            f"Segment {plan.counters[number].segment!r} holds the conversation and cannot be PRIVATE."
-        )

@@ -39,8 +39,7 @@ from quire.model.pages import Form, Lifecycle, Mark, Permission
 from quire.system.checkpoints import resolve_seq
 from quire.system.compressed_summaries import SUMMARY_FIELDS, remake_summary
 from quire.system.journal import Entry, page_before, record_before, stored_entry
-from quire.system.rules import check_conversation_kept, check_plan, check_segments, check_unpinned
-from quire.system.segments import check_conversation
+from quire.system.rules import check_conversation_kept, check_plan, check_unpinned
 
 _SECURITY = ("pin", "unpin", "set_segment_permission")
 _CONTENT = (*SUMMARY_FIELDS, "meta", "numbers", "pending", "closed")
@@ -115,10 +114,8 @@ def take_back(plan: Plan, earlier: Earlier, protection: Protection) -> None:
     work = _TakeBack(plan, earlier, protection)
     (work.take_messages if protection.pages else work.take_records)()
     check_plan(plan)
-    check_segments(plan)
     if protection.pins:
         check_conversation_kept(plan)
-    check_conversation(plan)
 
 
 class _TakeBack:
