@@ -6,11 +6,13 @@ committed by the engine as one journal entry.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Clock, Engine, system_clock
+from quire.core.reader import slot_of
 from quire.core.records import segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
@@ -26,8 +28,8 @@ from quire.system.check import check_whole
 from quire.system.checkpoints import checkpoints
 from quire.system.handle import ContextHandle, file_errors
 from quire.system.journal import Entry
-from quire.system.rules import check_bool, check_whole_number
-from quire.system.tree import find_folder, list_children, to_page, to_segment
+from quire.system.rules import check_bool, check_whole_number, require_child
+from quire.system.tree import find_folder, to_page, to_segment
 from quire.system.undo import messages_at, rollback
 
 if TYPE_CHECKING:
@@ -188,11 +190,23 @@ class ContextSystem(ContextHandle):
         cold-archived pages that were in this folder instead.
         """
         check_bool(cold, "cold")
-        return self._engine.read(lambda state: list_children(state, index, after, limit, cold=cold))
+
+        def read(state: State) -> list[Page]:
+            record = find_folder(state, index)
+            start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
+            most = None if limit is None else check_whole_number(limit, "limit")
+            return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
+
+        return self._engine.read(read)
 
     def has_child(self, index: PageIndex, child: PageIndex) -> bool:
         """Return True if the folder lists that page."""
-        return self._engine.read(lambda state: tree.has_child(state, index, child))
+
+        def read(state: State) -> bool:
+            folder, other = find_folder(state, index), state.require_page(child)
+            return other.parent == folder.key and not other.is_cold
+
+        return self._engine.read(read)
 
     def child_count(self, index: PageIndex) -> int:
         """Return the number of a folder's children without reading them."""

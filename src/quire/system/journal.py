@@ -17,7 +17,6 @@ from quire.core.records import (
     SEGMENT_CODE,
     EntryRecord,
     Gone,
-    NoteRecord,
     PageRecord,
     SegmentRecord,
     Touched,
@@ -129,12 +128,6 @@ def page_before(touched: Touched) -> PageRecord | Gone | None:
     return found if isinstance(found, PageRecord | Gone) else None
 
 
-def record_before(touched: Touched) -> PageRecord | Gone | SegmentRecord | NoteRecord | None:
-    """Return any record as it was before the entry; None if it did not exist."""
-    found = decode_touched(touched)
-    return found if isinstance(found, PageRecord | Gone | SegmentRecord | NoteRecord) else None
-
-
 _Filter = Callable[[EntryRecord], bool]
 
 
@@ -165,7 +158,7 @@ def _change(reader: Reader, touched: Touched) -> Change:
         before = page_before(touched)
         fields = _fields(reader, before) if isinstance(before, PageRecord) else None
         return Change(index=reader.index(touched.key), before=fields)
-    old = record_before(touched)
+    old = decode_touched(touched)
     named = asdict(old) if isinstance(old, SegmentRecord) and not old.gone else None
     return Change(segment=reader.counters[touched.key].segment, before=named)
 

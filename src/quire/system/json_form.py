@@ -209,10 +209,13 @@ def _is_cold(form: dict[str, Any]) -> bool:
     return form.get("lifecycle") == Lifecycle.COLD_ARCHIVED
 
 
-def _children(form: dict[str, Any]) -> list[Any]:
+def _children(index: str, form: dict[str, Any]) -> list[Any]:
     """Return the children that a folder lists; none if it has no list."""
-    children = form.get("children")
-    return children if isinstance(children, list) else []
+    children = form.get("children", [])
+    if not isinstance(children, list):
+        place = f"{place_of(index)}.children"
+        raise InvalidValue(f"is {short_repr(children)}; a list of indices is needed.", argument=place)
+    return children
 
 
 def _root_of(index: str) -> str:
@@ -245,7 +248,9 @@ def _unlisted(pages: dict[str, dict[str, Any]]) -> dict[str, list[tuple[int, str
     A cold page is at the place to which it would return. Another page is at the end of its parent if that lists no
     children, or of the root of its segment if it has no parent.
     """
-    placed = {str(child) for form in pages.values() for child in _children(form)} | set(map(_root_of, pages))
+    placed = {str(child) for index, form in pages.items() for child in _children(index, form)} | set(
+        map(_root_of, pages)
+    )
     found: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
     for index, form in pages.items():
         home = form["home"] if isinstance(form.get("home"), dict) else {}
@@ -272,10 +277,7 @@ def _in_order(document: _Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
                 raise InvalidValue(f"is {short_repr(form['parent'])}, but {folder!r} lists it.", argument="parent")
             yield index, folder, form
             if form.get("type") == "ContentsPage":
-                if not isinstance(form.get("children", []), list):
-                    wrong = short_repr(form["children"])
-                    raise InvalidValue(f"is {wrong}; a list of indices is needed.", argument="children")
-                order = [*_children(form)]
+                order = [*_children(index, form)]
                 for place, child in sorted(unlisted.pop(index, []), key=itemgetter(0)):
                     order.insert(place, child)
                 waiting.extend((child, index) for child in order)

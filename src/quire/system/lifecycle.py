@@ -15,7 +15,6 @@ from quire.errors import Hint, InvalidOperation
 from quire.model.pages import Form, Lifecycle, Mark, PageIndex, SegmentType, Visibility
 from quire.model.text import decode_meta
 from quire.system.rules import (
-    attached_with_lifecycle,
     check_bool,
     check_movable,
     check_not_waiting,
@@ -112,8 +111,8 @@ def expand(plan: Plan, index: PageIndex) -> None:
 
 
 def hide(plan: Plan, index: PageIndex) -> None:
-    record, lifecycle = attached_with_lifecycle(plan, index, "hide")
-    if lifecycle is not Lifecycle.ACTIVE:
+    record = require_attached(plan, index, "hide")
+    if plan.effective_lifecycle(record) is not Lifecycle.ACTIVE:
         raise InvalidOperation(
             f"Cannot hide {index!r}: it is archived.", Hint("restore", index, purpose="to bring it back first")
         )

@@ -27,7 +27,7 @@ from quire.storage.contract import CALL, MAX_KEY, TEXT
 from quire.storage.overlay import OverlayStorage
 from quire.system.compressed_summaries import remake_summary
 from quire.system.journal import page_before
-from quire.system.rules import check_not_waiting, pinned_error
+from quire.system.rules import check_movable
 from quire.system.scrub import drop_board, scrub_bytes
 
 _BLANK = "[purged]"
@@ -168,14 +168,9 @@ def _check_can_purge(plan: Plan, traces: Traces) -> None:
         page = plan.page(key)
         if not isinstance(page, PageRecord):
             continue
-        index = plan.index(key)
-        if page.is_root:
-            raise InvalidOperation(f"Cannot purge {index!r}: it is the root of its segment; purge the pages below it.")
-        if page.header.pinned:
-            raise pinned_error(index, "purge", index)
+        check_movable(plan, page, "purge")
         if page.header.form is Form.WINDOW:
-            raise InvalidOperation(f"Cannot purge {index!r}: it is an open window; close it first.")
-        check_not_waiting(plan, page, "purge")
+            raise InvalidOperation(f"Cannot purge {plan.index(key)!r}: it is an open window; close it first.")
 
 
 def _deepest_first(plan: Plan, keys: Iterable[int]) -> list[int]:

@@ -21,21 +21,15 @@ Choice = TypeVar("Choice", bound=IntEnum)
 
 def require_attached(reader: Reader, index: object, doing: str) -> PageRecord:
     """Return the page if it is in the tree. Raises `NoSuchPage`, or `InvalidOperation` for a cold page."""
-    return attached_with_lifecycle(reader, index, doing)[0]
-
-
-def attached_with_lifecycle(reader: Reader, index: object, doing: str) -> tuple[PageRecord, Lifecycle]:
-    """Do the same as `require_attached`; return the effective lifecycle of the page too."""
     record = reader.require_page(index)
     if record.header.mark is not Mark.NONE:
         raise marked_error(reader, record, doing)
-    lifecycle = reader.effective_lifecycle(record)
-    if lifecycle is Lifecycle.COLD_ARCHIVED:
+    if reader.cold_top(record) is not None:
         raise InvalidOperation(
             f"Cannot {doing} {index!r}: it is in the cold archive.",
             Hint("recall", str(index), purpose="to bring it back"),
         )
-    return record, lifecycle
+    return record
 
 
 def marked_error(reader: Reader, record: PageRecord, doing: str) -> InvalidOperation:
@@ -78,12 +72,8 @@ def check_unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
         index = reader.index(record.key)
         raise pinned_error(index, doing, index)
     if record.header.folder and reader.pinned_below(record.key):
-        index = reader.index(record.key)
-        pinned = next((page.key for _, page in reader.subtree(record) if page.header.pinned), None)
-        if pinned is None:
-            raise reader.damage_error(f"A page below {index!r} is listed as pinned and does not exist.")
-        below = reader.index(pinned)
-        raise pinned_error(index, doing, below)
+        pinned = next(page.key for _, page in reader.subtree(record) if page.header.pinned)
+        raise pinned_error(reader.index(record.key), doing, reader.index(pinned))
 
 
 def pinned_error(index: str, doing: str, pinned: str) -> InvalidOperation:
@@ -94,8 +84,6 @@ def pinned_error(index: str, doing: str, pinned: str) -> InvalidOperation:
 
 def check_not_waiting(reader: Reader, record: PageRecord, doing: str) -> None:
     """Raise `InvalidOperation` for the exchange that waits for results, and for a folder above it."""
-    if not record.header.pending and not record.header.folder:
-        return
     waiting = reader.open_exchange() if segment_number(record.key) == reader.conversation() else None
     if waiting is not None and record.key in (waiting.key, *(above.key for above in reader.ancestors(waiting))):
         calls = ", ".join(map(repr, waiting.header.pending))
@@ -260,9 +248,7 @@ def check_quota(quota: Quota) -> Quota:
     if not isinstance(quota, Quota):
         raise InvalidValue(f"is {short_repr(quota)}; a quire.Quota is needed.", argument="quota")
     for field in quota.__struct_fields__:
-        value = getattr(quota, field)
-        if type(value) is not int or value < 0:
-            raise InvalidValue(f"is {short_repr(value)}; a whole number from 0 is needed.", argument=f"quota.{field}")
+        check_whole_number(getattr(quota, field), f"quota.{field}")
     return quota
 
 
@@ -294,7 +280,7 @@ def _new_title_bytes(plan: Plan, page: PageRecord) -> int:
 
 
 def _byte_count(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _check_depth(plan: Plan, page: PageRecord, limit: int) -> None:

@@ -3,8 +3,8 @@
 The first functions convert stored records to the public values: pages, segments and texts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from quire.model.pages import (
     Form,
     Lifecycle,
     Page,
-    PageBase,
     PageIndex,
     Permission,
     Segment,
@@ -84,16 +83,6 @@ def find_folder(state: State, index: PageIndex) -> PageRecord:
     return record
 
 
-def list_children(
-    state: State, index: PageIndex, after: PageIndex | None, limit: int | None, *, cold: bool
-) -> list[Page]:
-    """Return a folder's children after one of them, at most `limit`; with `cold` the cold pages that were in it."""
-    record = find_folder(state, index)
-    start = None if after is None else slot_of(require_child(state, record, after, "after", cold=cold))
-    most = None if limit is None else check_whole_number(limit, "limit")
-    return [to_page(state, page) for page in islice(state.members(record.key, after=start, cold=cold), most)]
-
-
 def to_text(reader: Reader, header: Header, *, quoted: bool = False) -> str:
     """Return the text of a leaf, or its messages as text, with `quoted` as text for a model."""
     if not header.numbers:
@@ -109,12 +98,6 @@ def page_names(state: State, indices: Iterable[PageIndex]) -> dict[PageIndex, st
     keys = ((index, state.key_of(index)) for index in indices)
     pages = ((index, state.page(key)) for index, key in keys if key is not None)
     return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
-
-
-def has_child(state: State, index: PageIndex, child: PageIndex) -> bool:
-    """Return whether the folder lists that page."""
-    record, other = find_folder(state, index), state.require_page(child)
-    return other.parent == record.key and not other.is_cold
 
 
 def to_segment(reader: Reader, number: int) -> Segment:
@@ -220,9 +203,13 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
         raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
     else:
         header = new_header(plan, page.name, page.description, page.meta, None)
-    header = replace(
-        header, lifecycle=_new_lifecycle(page), visibility=check_choice(Visibility, page.visibility, "visibility")
-    )
+    lifecycle = check_choice(Lifecycle, page.lifecycle, "lifecycle")
+    if lifecycle is Lifecycle.COLD_ARCHIVED:
+        raise InvalidOperation(
+            "A page cannot be added to the cold archive directly; add it first.",
+            Hint("archive", arguments="index, cold=True", purpose="then"),
+        )
+    header = replace(header, lifecycle=lifecycle, visibility=check_choice(Visibility, page.visibility, "visibility"))
     return _add(plan, _new_key(plan, page.index, above), above, header, page.pinned)
 
 
@@ -348,22 +335,12 @@ def _new_key(plan: Plan, index: object, above: PageRecord) -> int:
     return key
 
 
-def _new_lifecycle(page: PageBase) -> Lifecycle:
-    lifecycle = check_choice(Lifecycle, page.lifecycle, "lifecycle")
-    if lifecycle is Lifecycle.COLD_ARCHIVED:
-        raise InvalidOperation(
-            "A page cannot be added to the cold archive directly; add it first.",
-            Hint("archive", arguments="index, cold=True", purpose="then"),
-        )
-    return lifecycle
-
-
 def _require_children(plan: Plan, above: PageRecord, children: Iterable[PageIndex]) -> list[PageRecord]:
     if isinstance(children, str) or not isinstance(children, Iterable):
         raise InvalidValue(f"is {short_repr(children)}; a list of page indices is needed.", argument="children")
     records = [require_attached(plan, child, "gather") for child in children]
     forbidden = {above.key, *(page.key for page in plan.ancestors(above))}
-    seen: set[int] = set()
+    counts = Counter(record.key for record in records)
     for record in records:
         index = plan.index(record.key)
         check_movable(plan, record, "gather")
@@ -374,12 +351,10 @@ def _require_children(plan: Plan, above: PageRecord, children: Iterable[PageInde
             )
         if record.key in forbidden:
             raise InvalidOperation(f"Cannot gather {index!r}: the new folder would be in its own subtree.")
-        if record.key in seen:
+        if counts[record.key] > 1:
             raise InvalidValue(f"names {index!r} twice.", argument="children")
-        seen.add(record.key)
-    for record in records:
-        if any(page.key in seen for page in plan.ancestors(record)):
-            raise InvalidOperation(f"Cannot gather {plan.index(record.key)!r}: a page above it is gathered too.")
+        if any(page.key in counts for page in plan.ancestors(record)):
+            raise InvalidOperation(f"Cannot gather {index!r}: a page above it is gathered too.")
     return records
 
 
@@ -387,10 +362,7 @@ def _is_at(plan: Plan, record: PageRecord, above: PageRecord, sibling: PageRecor
     """Return True if the page is already at the requested place."""
     if record.parent != above.key:
         return False
-    if sibling is not None and sibling.key == record.key:
-        return True
-    following = next(plan.members(above.key, after=slot_of(record)), None)
-    return (following.key if following else None) == (sibling.key if sibling else None)
+    return sibling in (record, next(plan.members(above.key, after=slot_of(record)), None))
 
 
 def _move_to_segment(plan: Plan, record: PageRecord, above: PageRecord, rank: int) -> dict[PageIndex, PageIndex]:

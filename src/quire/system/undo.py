@@ -12,6 +12,7 @@ from typing import cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from quire.core.codec import decode_touched
 from quire.core.entries import read_entries
 from quire.core.exchanges import exchange_fields
 from quire.core.plan import Plan
@@ -38,7 +39,7 @@ from quire.errors import Hint, InvalidOperation, short_repr
 from quire.model.pages import Form, Lifecycle, Mark, Permission
 from quire.system.checkpoints import resolve_seq
 from quire.system.compressed_summaries import SUMMARY_FIELDS, remake_summary
-from quire.system.journal import Entry, page_before, record_before, stored_entry
+from quire.system.journal import Entry, page_before, stored_entry
 from quire.system.rules import check_conversation_kept, check_plan, check_unpinned
 
 _SECURITY = ("pin", "unpin", "set_segment_permission")
@@ -143,9 +144,9 @@ class _TakeBack:
                 self._revert_page(key, pages[key])
         for (family, key), touched in self._earlier.records.items():
             if family == SEGMENT_CODE:
-                self._revert_segment(key, cast("SegmentRecord | None", record_before(touched)))
+                self._revert_segment(key, cast("SegmentRecord | None", decode_touched(touched)))
             elif family == NOTE_CODE and key < CHECKPOINTS:
-                self._revert_note(key, cast("NoteRecord | None", record_before(touched)) or NoteRecord(0))
+                self._revert_note(key, cast("NoteRecord | None", decode_touched(touched)) or NoteRecord(0))
 
     def _revert_content(self, now: PageRecord) -> None:
         pages = self._earlier.pages
