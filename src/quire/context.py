@@ -21,7 +21,7 @@ from quire.model.tokens import TokenCounter
 from quire.storage.base import RESERVED, Durability, no_such_context
 from quire.storage.contract import Storage
 from quire.storage.memory import MemoryStorage
-from quire.storage.urls import StoreLocation, close_storage, is_new_path, storage_at
+from quire.storage.urls import StoreLocation, is_new_path, release, storage_at
 from quire.system import ContextSystem, Entry
 from quire.system.handle import ContextHandle
 from quire.system.rules import check_bool
@@ -231,13 +231,13 @@ class Context(ViewHandle, MessageHandle, ContextHandle):
     def close(self) -> None:
         """Release the storage if this context opened it. Committed changes are safe without closing.
 
-        If a summariser is still working, the storage is closed after its summaries are stored. This call does not wait
-        for them.
+        If a summariser is still working, the storage is closed after it. This call does not wait.
         """
         if "windows" in self.__dict__:
             self.windows._stop_threads()
         if self._owned_storage is not None:
-            close_storage(self._owned_storage)
+            release(self._owned_storage)
+            self._owned_storage = None
 
     def __enter__(self) -> Self:
         return self

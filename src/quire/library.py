@@ -16,7 +16,7 @@ from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, sh
 from quire.maintenance.context_usage import ContextInfo, ContextUsage, info_of, usage_of
 from quire.model.clock import check_moment
 from quire.storage.base import Durability, list_contexts, no_such_context
-from quire.storage.urls import StoreLocation, close_storage, storage_at
+from quire.storage.urls import StoreLocation, release, storage_at
 from quire.system import ContextSystem
 from quire.system.rules import check_bool, check_whole_number
 from quire.view.options import CompressionConfig, Summariser, check_config
@@ -264,15 +264,14 @@ class Library:
 
     def _changed_within(self, name: str, first: int | None, last: int | None) -> bool:
         found = self.storage.load(name)
-        if found is None:
-            return False
-        updated = decode_head(found.seq, found.head).updated
-        return (first is None or first <= updated) and (last is None or updated <= last)
+        updated = decode_head(found.seq, found.head).updated if found else None
+        return updated is not None and (first is None or first <= updated) and (last is None or updated <= last)
 
     def close(self) -> None:
         """Release the storage if this library opened it. If a summariser is still working, that happens afterwards."""
         if self._owns_storage:
-            close_storage(self.storage)
+            self._owns_storage = False
+            release(self.storage)
 
     def __enter__(self) -> Self:
         return self

@@ -1,15 +1,17 @@
 """A backend with the five calls of the design documents: reopening, interruptions, damage and failures."""
 
+import json
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from quire import DetailPage, MemoryStorage
 from quire.errors import Conflict, Corrupt, InvalidOperation, InvalidValue, StorageFailure
-from quire.storage.contract import NOTE, PAGE, TEXT, Commit, Record, Storage
+from quire.storage.contract import NOTE, PAGE, TEXT, Commit, Family, Record, Storage
 from quire.storage.five_calls import FiveCallStorage
+from quire.storage.folder import register_describer
 from quire.testing.case import commit_of, contents, everything, id_of, pages, write
 
 
@@ -43,8 +45,21 @@ class Backend:
             raise OSError("no space left")
 
 
-def describe(seq: int, head: bytes, look_up: object, key: int) -> DetailPage | None:
-    return DetailPage(name=f"Page {key} at {seq}", index=f"mem-{key}", meta={"mine": 1}) if key % 5 else None
+def describe(
+    seq: int, head: bytes, look_up: object, records: Iterable[tuple[Family, int]]
+) -> Iterator[tuple[str, bytes | None]]:
+    for _, key in records:
+        page = {"index": f"mem-{key}", "name": f"Page {key} at {seq}", "type": "DetailPage", "meta": {"mine": 1}}
+        form = {**page, "description": "", "parent": None, "author": "", "tokens": 0}
+        yield f"{key}.json", json.dumps(form).encode() if key % 5 else None
+        yield f"{key}.txt", None
+
+
+@pytest.fixture(autouse=True)
+def described() -> Iterator[None]:
+    before = register_describer(describe)
+    yield
+    register_describer(before)
 
 
 STEPS: list[Callable[[Storage], object]] = [
@@ -64,19 +79,21 @@ def same(storage: Storage, model: Storage) -> bool:
 def test_all_is_there_again_after_reopening() -> None:
     backend, model = Backend(), MemoryStorage()
     for step in STEPS:
-        storage = FiveCallStorage(backend, describe)
+        storage = FiveCallStorage(backend)
         step(storage)
         step(model)
         assert same(storage, model)
-        assert same(FiveCallStorage(backend, describe), model)
         assert same(FiveCallStorage(backend), model)
+        register_describer(None)
+        assert same(FiveCallStorage(backend), model)
+        register_describer(describe)
 
 
 @pytest.mark.parametrize("left", range(24))
 def test_a_failure_at_any_call_loses_and_tears_nothing(left: int) -> None:
     """A step that failed is made again; one that was acknowledged is done, whatever was left undone."""
     backend, model = Backend(), MemoryStorage()
-    storage = FiveCallStorage(backend, describe)
+    storage = FiveCallStorage(backend)
     for step in STEPS:
         backend.left = left
         try:
@@ -84,12 +101,12 @@ def test_a_failure_at_any_call_loses_and_tears_nothing(left: int) -> None:
         except StorageFailure:
             assert same(storage, model) or storage.load("c") is None
             backend.left = 1_000_000
-            storage = FiveCallStorage(backend, describe)
+            storage = FiveCallStorage(backend)
             if same(storage, model):
                 step(storage)
         step(model)
         backend.left = 1_000_000
-        assert same(FiveCallStorage(Backend(backend.pages), describe), model)
+        assert same(FiveCallStorage(Backend(backend.pages)), model)
     assert same(storage, model)
 
 

@@ -15,10 +15,9 @@ from quire.core.records import (
     page_number,
     segment_number,
 )
-from quire.errors import Corrupt
 from quire.model.clock import to_datetime
 from quire.model.messages import messages_to_text
-from quire.model.pages import DetailPage, Mark, format_index
+from quire.model.pages import Mark, format_index
 from quire.model.text import decode_meta, format_json
 from quire.storage.contract import NOTE, PAGE, TEXT, Family, Record
 from quire.storage.paths import file_name
@@ -41,20 +40,6 @@ def describe(
             yield from _page_files(known, lookup, key)
     if has_segments:
         yield "segments.json", format_json(_segments(known, lookup))
-
-
-def describe_page(seq: int, head: bytes, lookup: Lookup, key: int) -> DetailPage | None:
-    """Return a page as an item with its type and text in `meta`; None if it was removed or is damaged."""
-    try:
-        known, record = decode_head(seq, head), lookup(PAGE, key)
-        page = decode_page(record) if record else None
-        if page is None or isinstance(page, Gone):
-            return None
-        form, text = _form(known, _index(known, key), page), _text(lookup, page.header)
-    except (Corrupt, IndexError):
-        return None
-    fields = {name: form[name] for name in ("index", "name", "description", "parent", "author", "tokens")}
-    return DetailPage(**fields, meta={**form["meta"], "type": form["type"], "detail": text})
 
 
 def _segments(head: HeadRecord, lookup: Lookup) -> list[dict[str, Any]]:

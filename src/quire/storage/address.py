@@ -1,7 +1,7 @@
 """The addresses of stores on servers: a PostgreSQL database with a schema and a tenant, and an S3 bucket.
 
-No secret of an address is ever shown. PostgreSQL's URLs are read as libpq reads them, not as a browser does: before the
-`@`, `#` and `?` are ordinary characters. This module does not need the drivers.
+No secret of an address is ever shown: a URL with a special character in a place that it may have reached unescaped from
+a password is refused. This module does not need the drivers.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from msgspec import Struct
 
@@ -21,10 +21,9 @@ from quire.storage.paths import is_secret, mask_secrets
 _ESCAPES: Final = "In passwords and options @ is written %40, / %2F, : %3A, ? %3F, # %23, & %26 and % %25."
 _FORM: Final = "postgresql://USER@HOST:PORT/DATABASE?tenant=NAME&schema=NAME"
 _MAX_LENGTH: Final = 8_192
+_HOST: Final = r"(?:\[[0-9A-Za-z:.%]+\]|[^:@=&,\[\]]*)(?::[0-9]{0,5})?"
+_PLACE: Final = re.compile(rf"(?:([^:@=&\[\]]*)(?::[^:@]*)?@)?({_HOST}(?:,{_HOST})*)")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_USER: Final = re.compile(r"[^?#=&/\[\]]*")
-_OPTION: Final = re.compile(r"\?[A-Za-z_]+=")
-_HOST: Final = re.compile(r"(\[[0-9A-Za-z:.%]+\]|[^:@?#=&\[\]]*)(:[0-9]{0,5})?")
 
 
 class Address(Struct, frozen=True):
@@ -48,26 +47,16 @@ def parse(url: object, tenant: str | None = None, schema: str | None = None) -> 
         raise InvalidValue(
             f"The PostgreSQL URL {short_repr(mask_secrets(text))} has more than {_MAX_LENGTH:,} characters."
         )
-    scheme, marks, rest = text.partition("://")
-    if scheme.lower() not in ("postgresql", "postgres") or not marks:
+    if not text.lower().startswith(("postgresql://", "postgres://")):
         raise InvalidValue(f"This is not a PostgreSQL URL; use {_FORM}.")
-    authority, slash, path = rest.partition("/")
-    login, _, hosts = authority.rpartition("@")
-    hosts, mark, query = hosts.partition("?")
-    if mark:
-        path, query = "", query + slash + path
-    else:
-        path, _, query = (slash + path).partition("?")
-    user, colon, password = login.partition(":")
-    is_valid = _USER.fullmatch(user) and all(_HOST.fullmatch(host) for host in hosts.split(","))
-    if not is_valid or "@" in path or _OPTION.search(login):
+    parts, options = _split(text, "PostgreSQL", f"{_FORM}. {_ESCAPES}")
+    place = _PLACE.fullmatch(parts.netloc)
+    if place is None or "@" in parts.path + parts.query or parts.fragment:
         raise InvalidValue(f"The PostgreSQL URL cannot be parsed; use {_FORM}. {_ESCAPES}")
-    options = _options(query)
     tenant = _choose("tenant", options.pop("tenant", None), tenant)
     schema = _choose("schema", options.pop("schema", None), schema)
-    login = user + colon + password.replace("@", "%40")
-    driver = f"postgresql://{login}{'@' if login else ''}{hosts}{path}"
-    return _address(driver, user, hosts + path, options, tenant, schema)
+    driver = f"postgresql://{parts.netloc}{parts.path}"
+    return _address(driver, place[1] or "", place[2] + parts.path, options, tenant, schema)
 
 
 def name_database(user: str, host: str, database: str, tenant: str | None, schema: str | None) -> Address:
@@ -113,14 +102,14 @@ def refused(url: str, options: Sequence[Any]) -> InvalidValue:
     )
 
 
-def _options(query: str) -> dict[str, str]:
-    options = {}
-    for pair in query.split("&") if query else ():
-        name, equals, value = pair.partition("=")
-        if not name or not equals or ("@" in pair and not is_secret(name)):
-            raise InvalidValue(f"An option of the PostgreSQL URL cannot be parsed; use {_FORM}. {_ESCAPES}")
-        options[unquote(name)] = unquote(value)
-    return options
+def _split(url: str, kind: str, form: str) -> tuple[SplitResult, dict[str, str]]:
+    """Return the parts and the options of a URL. Raises `InvalidValue`."""
+    try:
+        parts = urlsplit(url)
+        query = parts.query.replace("+", "%2B")  # it is no space, as in a form
+        return parts, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
+    except ValueError:
+        raise InvalidValue(f"The {kind} URL cannot be parsed; use {form}") from None
 
 
 def _choose(name: str, in_url: str | None, given: str | None) -> str | None:
@@ -145,11 +134,7 @@ _ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 def parse_bucket(url: str, names: tuple[str, ...] = BUCKET_OPTIONS) -> dict[str, Any]:
     """Return bucket, prefix and options of a URL. Raises `InvalidValue`, which never quotes a credential."""
-    try:
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-    except ValueError:
-        raise InvalidValue(f"The S3 URL cannot be parsed; use {_BUCKET_FORM}.") from None
+    parts, options = _split(url, "S3", f"{_BUCKET_FORM}.")
     if "@" in url.partition("?")[0] or ":" in parts.netloc or any(map(is_secret, options)):
         raise InvalidValue(
             f"The S3 URL must not contain credentials; use {_BUCKET_FORM}. Set AWS_ACCESS_KEY_ID and"

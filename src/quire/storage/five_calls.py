@@ -33,29 +33,16 @@ from quire.storage.contract import (
     StoredEntry,
     check_commit,
 )
+from quire.storage.folder import describer
 from quire.storage.memory import MemoryStorage, Table
 
 T = TypeVar("T")
 CALLS: Final = ("save", "load", "delete", "exists", "list")
-LookUp = Callable[[Family, int], Record | None]
-"""Returns a record of the context, or None."""
-Describe = Callable[[int, bytes, LookUp, int], DetailPage | None]
-"""Returns a page as a value; None if nothing but its number is left.
-
-It gets the number of an entry, the head there, a function that returns records, and the key of the page.
-"""
 Stored = tuple[str, Record | None, StoredEntry | None]
 """What an item holds: a family and its record, or an entry."""
-_describe: Describe | None = None
 _HEAD: Final = "quire-head"
 _decode: Final = msgspec.msgpack.Decoder(Stored).decode
 _decode_head: Final = msgspec.msgpack.Decoder(tuple[str, Commit | None]).decode
-
-
-def register_page_describer(describe: Describe) -> None:
-    """Use this describer for all backends in the process."""
-    global _describe
-    _describe = describe
 
 
 def has_five_calls(value: object) -> bool:
@@ -80,13 +67,12 @@ class FiveCallStorage(MemoryStorage):
     name and those that hold leases are only in memory.
     """
 
-    def __init__(self, backend: PageBackend, describe: Describe | None = None) -> None:
+    def __init__(self, backend: PageBackend) -> None:
         super().__init__()
         missing = [name for name in CALLS if not callable(getattr(backend, name, None))]
         if missing:
             raise InvalidValue(f"is {short_repr(backend)}; it has no {', '.join(missing)}.", argument="backend")
         self._backend = backend
-        self._describe = describe or _describe
         self._name = ""
         self._indexes: dict[tuple[str, int], str] = {}
         """The index of the item of each record."""
@@ -186,11 +172,8 @@ class FiveCallStorage(MemoryStorage):
 
     def _save_items(self, commit: Commit, table: Table) -> None:
         """Save what a commit changed in a table, its own entry last."""
-        look_up: LookUp = lambda family, key: table.records[family].get(key)  # noqa: E731
         for family, record in commit.put:
-            page = None
-            if family == PAGE and self._describe is not None:
-                page = self._describe(commit.seq, commit.head, look_up, record.key)
+            page = _shown(commit, table, record.key) if family == PAGE else None
             index = page.index if page is not None else f"quire-{family}-{record.key}"
             if self._indexes.get((family, record.key), index) != index:
                 self._delete(family, record.key)
@@ -229,6 +212,21 @@ class FiveCallStorage(MemoryStorage):
             return getattr(self._backend, name)(*values)
         except Exception as error:  # foreign code can raise anything
             raise StorageFailure(f"The backend could not {name} a page: {error!r}. Retry.") from error
+
+
+def _shown(commit: Commit, table: Table, key: int) -> DetailPage | None:
+    """Return a page with its type and text in `meta`; None if only its number is left, or if it is damaged."""
+    describe = describer()
+    if describe is None:
+        return None
+    with suppress(QuireError, IndexError):
+        files = describe(commit.seq, commit.head, lambda family, each: table.get(family, [each])[0], [(PAGE, key)])
+        data, text = (content for _, content in files)
+        if data is not None:
+            form = msgspec.json.decode(data)
+            fields = {name: form[name] for name in ("index", "name", "description", "parent", "author", "tokens")}
+            return DetailPage(**fields, meta={**form["meta"], "type": form["type"], "detail": (text or b"").decode()})
+    return None
 
 
 def _item(index: str, content: object, page: DetailPage | None = None) -> DetailPage:

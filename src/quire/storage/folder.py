@@ -5,7 +5,7 @@
     DIR/<context>/pages/.at-<id>-<entry>-<files>    which entry the files show, and how many there are
 
 A storage cannot decode records, so the core registers a describer, which makes files of them. A process without one
-writes no files; the next process with one catches up.
+writes no files; the next process with one catches up. A backend with five calls gets its items from the same describer.
 """
 
 import os
@@ -32,10 +32,15 @@ _FAILED: Final = -1
 
 
 def register_describer(describer: Describer | None) -> Describer | None:
-    """Use this describer for the readable files of all folders in the process. Return the one before."""
+    """Use this describer for all readable files in the process. Return the one before."""
     global _describer
     before, _describer = _describer, describer
     return before
+
+
+def describer() -> Describer | None:
+    """Return the describer of the process, if there is one."""
+    return _describer
 
 
 class PageFolder:

@@ -1,11 +1,13 @@
 """Open a storage by its URL, its path or an open database connection, and close it.
 
-A worker that will store a result later calls `hold` and then `release`. A storage is closed after the last `release`.
+Whoever opened a storage calls `release` instead of closing it. A worker that stores a result later calls `hold` and
+then `release`. The last one closes the storage.
 """
 
 import os
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -152,35 +154,21 @@ def _parse(where: object) -> tuple[str, Path]:
     raise InvalidValue(f"Cannot open {short_repr(quoted)}; give {_FORMS}.")
 
 
-_holds: dict[int, int] = {}
-_closing: set[int] = set()
+_holds: Counter[int] = Counter()
 _lock = threading.Lock()
 
 
 def hold(storage: Storage) -> None:
     """Keep a storage open until `release` is called. Holds are counted."""
     with _lock:
-        _holds[id(storage)] = _holds.get(id(storage), 0) + 1
+        _holds[id(storage)] += 1
 
 
 def release(storage: Storage) -> None:
-    """End one `hold`. After the last one, close the storage if `close_storage` was called."""
+    """End one `hold`, or the use of a storage by its opener: whoever is last closes it."""
     with _lock:
-        _holds[id(storage)] -= 1
-        closes = False
-        if not _holds[id(storage)]:
-            del _holds[id(storage)]
-            closes = id(storage) in _closing
-            _closing.discard(id(storage))
-    if closes:
-        storage.close()
-
-
-def close_storage(storage: Storage) -> None:
-    """Close a storage now, or when its last hold ends. It does not wait."""
-    with _lock:
-        is_held = id(storage) in _holds
-        if is_held:
-            _closing.add(id(storage))
-    if not is_held:
+        held = _holds.pop(id(storage), 0)
+        if held > 1:
+            _holds[id(storage)] = held - 1
+    if not held:
         storage.close()
