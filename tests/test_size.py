@@ -32,7 +32,7 @@ PACKAGES = {
     "providers": 3_107,
     "search": 3_568,
     "server": 9_104,
-    "storage": 4_469,
+    "storage": 4_459,
     "system": 3_527,
     "testing": 1_199,
     "view": 7_656,
@@ -40,7 +40,7 @@ PACKAGES = {
     "": 2_188,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 59_054
+PYTHON = 59_044
 FILES = 255
 """All modules."""
 TEST_LINES, MEASURING = 43_913, 13_465

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from quire.errors import Busy, NotInstalled, OutcomeUnknown, QuireError, ReadOnly, StorageFailure
 from quire.storage.base import Durability, NothingWritten, check_durability
-from quire.storage.paths import check_path, make_private
+from quire.storage.paths import check_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -77,7 +77,9 @@ class Folder:
         self._numbers = count()
         with self._errors():
             try:
-                make_private(self.path, folder=True)
+                if not self.path.exists():
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
+                    self.path.mkdir(0o700, exist_ok=True)
                 os.listdir(self.path)
             except (FileExistsError, NotADirectoryError) as error:
                 raise StorageFailure(f"Cannot open {self.name!r}: a folder is needed, not a file.") from error

@@ -18,8 +18,6 @@ from quire.storage.log import LogStorage
 from quire.storage.paths import check_path, file_name
 
 _DATA = ".quire"
-_MOST = 4_096
-"""The most contexts whose readable files are followed."""
 
 
 class FileStorage(LogStorage):
@@ -79,8 +77,6 @@ class FileStorage(LogStorage):
         return (*left, f"{links[0]!r} is a symbolic link: readable files may be where it leads.") if links else left
 
     def _folder(self, name: str, context: Id) -> PageFolder:
-        if len(self._folders) >= _MOST and context not in self._folders:
-            self._folders.pop(next(iter(self._folders)))  # its files wait until it is loaded again
         return self._folders.setdefault(context, PageFolder(self.path / file_name(name), self, context))
 
 

@@ -83,9 +83,10 @@ class LogStorage:
         return f"{type(self).__name__}({self._blobs.name!r})"
 
     def load(self, name: str, seen: tuple[Id, int] | None = None) -> Loaded | None:
+        self._check_open()
         context = self._known.get(check_context_name(name))
         if context is None or not self._is_alive(context):
-            context = self._find(name)
+            context = self._names.find(name)[1]
             if context is None:
                 return None
             self._known[name] = context
@@ -232,10 +233,6 @@ class LogStorage:
         """Read what others wrote. Return whether the context exists."""
         with self._locked(context) as state:
             return state.refresh()
-
-    def _find(self, name: str) -> Id | None:
-        self._check_open()
-        return self._names.find(name)[1]
 
     def _stream(self, context: Id, read: Callable[[Table], Iterator[V]]) -> Iterator[V]:
         """Yield whole items. The lock is held while some are read, not between them."""

@@ -50,13 +50,8 @@ def check_path(value: object) -> Path:
     return Path(text)
 
 
-def make_private(path: Path, *, folder: bool = False) -> None:
-    """Create an empty file, or a folder with those above it, for its owner only. One that exists stays as it is."""
-    if folder:
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.mkdir(0o700, exist_ok=True)
-        return
+def make_private(path: Path) -> None:
+    """Create an empty file for its owner only. One that exists stays as it is."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
