@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from quire.core.integrity import Damage, RecordCheck, check_records, name_of, snapshot_of
-from quire.core.records import Gone, PageRecord, page_key, page_number, segment_number
+from quire.core.records import PageRecord, page_key, page_number, segment_number
 from quire.core.state import State, deleted_context
 from quire.errors import Corrupt, QuireError
 from quire.model.pages import Mark
 from quire.storage.contract import PAGE, Storage
 from quire.system.rules import broken_rules
-
-Pages = dict[int, PageRecord | Gone]
 
 
 class Problem(Struct, frozen=True):
@@ -64,7 +62,7 @@ def examine_records(snapshot: Storage, context: str, records: RecordCheck) -> tu
         return found or [Problem(0, "head", str(error))], None
     problems = [_problem(state, damage) for damage in damages]
     if all(problem.derived for problem in problems):  # further checks need readable records
-        problems += _Tree(state, dict(state.stored.pages())).problems()
+        problems += _tree_problems(state)
     return problems, state
 
 
@@ -94,73 +92,57 @@ def _name(state: State, key: int) -> str:
     return state.index(key) if segment_number(key) < len(state.counters) else f"page {key}"
 
 
-class _Tree:
-    """The stored tree and its checks."""
-
-    def __init__(self, state: State, pages: Pages) -> None:
-        self.state = state
-        self.pages: dict[int, PageRecord] = {}
-        self.sound: set[int] = set()
-        self.highest: dict[int, int] = {}
-        self.strays: list[int] = []
-        for key, page in pages.items():  # in the order of their keys
-            number = segment_number(key)
-            if number >= len(state.counters):
-                self.strays.append(key)
-                continue
-            self.highest[number] = page_number(key)
-            if isinstance(page, PageRecord):
-                self.pages[key] = page
-
-    def problems(self) -> Iterator[Problem]:
-        for key in self.strays:
+def _tree_problems(state: State) -> Iterator[Problem]:
+    """Yield what is wrong in the stored tree."""
+    pages: dict[int, PageRecord] = {}
+    highest: dict[int, int] = {}
+    for key, page in state.stored.pages():  # in the order of their keys
+        if segment_number(key) >= len(state.counters):
             yield Problem(5, f"page {key}", "its segment never existed")
-        yield from self._check_segments()
-        children = Counter(page.parent for page in self.pages.values() if page.parent is not None and not page.is_cold)
-        for page in self.pages.values():
-            yield from self._check_page(page)
-        for key, count in children.items():
-            listed = [page.key for page in self.state.stored.members(key)]
-            if not len(listed) == len(set(listed)) == count:
-                yield Problem(2, self.state.index(key), "it does not list every child once")
-        yield from self._check_messages()
+            continue
+        highest[segment_number(key)] = page_number(key)
+        if isinstance(page, PageRecord):
+            pages[key] = page
+    yield from _segment_problems(state, pages, highest)
+    sound: set[int] = set()
+    for key, page in pages.items():
+        yield from (Problem(number, state.index(key), text) for number, text in broken_rules(state, page, sound))
+        if page.header.author >= len(state.head.actors):
+            yield Problem(0, state.index(key), f"its author {page.header.author} is unknown")
+        if page.header.folder and page.header.body:
+            yield Problem(2, state.index(key), "a folder has no body")
+    parents = (page.parent for page in pages.values() if page.parent is not None and not page.is_cold)
+    for folder, count in Counter(parents).items():
+        listed = [page.key for page in state.stored.members(folder)]
+        if not len(listed) == len(set(listed)) == count:
+            yield Problem(2, state.index(folder), "it does not list every child once")
+    yield from _message_problems(state, pages)
 
-    def _check_messages(self) -> Iterator[Problem]:
-        """Check that no two pages share a message, no page in the tree is marked, and batches are in order."""
-        state = self.state
-        holder: dict[int, int] = {}
-        for page in self.pages.values():
-            where, header = state.index(page.key), page.header
-            for number in header.numbers:
-                if number >= state.next_message:
-                    yield Problem(0, where, f"its message {number} is missing")
-                if holder.setdefault(number, page.key) != page.key:
-                    yield Problem(1, where, f"its message {number} is on {state.index(holder[number])!r} too")
-            if header.mark is not Mark.NONE and not page.is_cold:
-                yield Problem(2, where, f"it is marked as {header.mark.name.lower()} and in the tree")
-        start = 0
-        for count, batch in enumerate(state.batches(), 1):
-            if not start <= batch.boundary <= state.next_message:
-                yield Problem(0, f"batch {count}", f"its boundary {batch.boundary} is out of order")
-            start = batch.boundary
 
-    def _check_segments(self) -> Iterator[Problem]:
-        state = self.state
-        for number, counter in enumerate(state.counters):
-            segment = state.segment(number)
-            root = page_key(number, 0)
-            live = segment is not None and not segment.gone
-            if live is not (root in self.pages):
-                yield Problem(3, state.index(root), "a live segment has exactly one root, a removed one none")
-            if self.highest.get(number, 0) >= counter.next:
-                yield Problem(1, counter.segment, f"its counter {counter.next} is not above all numbers in use")
+def _segment_problems(state: State, pages: dict[int, PageRecord], highest: dict[int, int]) -> Iterator[Problem]:
+    for number, counter in enumerate(state.counters):
+        segment, root = state.segment(number), page_key(number, 0)
+        is_live = segment is not None and not segment.gone
+        if is_live is not (root in pages):
+            yield Problem(3, state.index(root), "a live segment has exactly one root, a removed one none")
+        if highest.get(number, 0) >= counter.next:
+            yield Problem(1, counter.segment, f"its counter {counter.next} is not above all numbers in use")
 
-    def _check_page(self, page: PageRecord) -> Iterator[Problem]:
-        where = self.state.index(page.key)
-        header = page.header
-        for invariant, text in broken_rules(self.state, page, self.sound):
-            yield Problem(invariant, where, text)
-        if header.author >= len(self.state.head.actors):
-            yield Problem(0, where, f"its author {header.author} is unknown")
-        if header.folder and header.body:
-            yield Problem(2, where, "a folder has no body")
+
+def _message_problems(state: State, pages: dict[int, PageRecord]) -> Iterator[Problem]:
+    """Check that no two pages share a message, no page in the tree is marked, and batches are in order."""
+    holder: dict[int, int] = {}
+    for page in pages.values():
+        where, header = state.index(page.key), page.header
+        for number in header.numbers:
+            if number >= state.next_message:
+                yield Problem(0, where, f"its message {number} is missing")
+            if holder.setdefault(number, page.key) != page.key:
+                yield Problem(1, where, f"its message {number} is on {state.index(holder[number])!r} too")
+        if header.mark is not Mark.NONE and not page.is_cold:
+            yield Problem(2, where, f"it is marked as {header.mark.name.lower()} and in the tree")
+    start = 0
+    for count, batch in enumerate(state.batches(), 1):
+        if not start <= batch.boundary <= state.next_message:
+            yield Problem(0, f"batch {count}", f"its boundary {batch.boundary} is out of order")
+        start = batch.boundary

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+import msgspec
+
 from quire.core.engine import Engine
 from quire.core.plan import Plan
 from quire.errors import StorageFailure, names_options
@@ -20,7 +22,7 @@ from quire.storage.paths import check_path, make_private
 from quire.system import lifecycle
 from quire.system.check import Problem, check
 from quire.system.checkpoints import checkpoint
-from quire.system.journal import Entry, export, history
+from quire.system.journal import Entry, history
 from quire.system.undo import rollback, undo
 
 if TYPE_CHECKING:
@@ -100,11 +102,14 @@ class ContextHandle(Handle):
 
         The filters are those of `history`.
         """
-        entries = self.history(**filters)
+        entries, count = self.history(**filters), 0
         with file_errors(path, "write") as target:
             make_private(target)
             with target.open("wb") as file:
-                return export(entries, file)
+                for entry in entries:
+                    file.write(msgspec.json.encode(entry) + b"\n")
+                    count += 1
+        return count
 
     def undo(self, entry: Entry | int) -> int:
         """Undo one operation and keep later ones; return the seq of the new entry.

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -76,13 +75,13 @@ def history(
     state: State, after: int = 0, before: int | None = None, *, reverse: bool = False, **filters: Any
 ) -> Iterator[Entry]:
     """Yield the entries as `ContextHandle.history` documents it."""
-    wanted = _filters(state, **filters)
+    passes = _filter(state, **filters)
     first = check_whole_number(after, "after") + 1
     last = state.version if before is None else min(check_whole_number(before, "before") - 1, state.version)
     return (
         to_entry(state, seq, entry)
         for seq, entry in read_entries(state, first, last, reverse=check_bool(reverse, "reverse"))
-        if all(passes(entry) for passes in wanted)
+        if passes(entry)
     )
 
 
@@ -99,15 +98,6 @@ def to_entry(reader: Reader, seq: int, entry: EntryRecord) -> Entry:
         changes=changes,
         undoes=entry.undoes or None,
     )
-
-
-def export(entries: Iterator[Entry], target: IO[bytes]) -> int:
-    """Write entries as JSON Lines; return how many."""
-    count = 0
-    for entry in entries:
-        target.write(msgspec.json.encode(entry) + b"\n")
-        count += 1
-    return count
 
 
 def stored_entry(state: State, seq: object) -> EntryRecord:
@@ -128,29 +118,28 @@ def page_before(touched: Touched) -> PageRecord | Gone | None:
     return found if isinstance(found, PageRecord | Gone) else None
 
 
-_Filter = Callable[[EntryRecord], bool]
-
-
-def _filters(
+def _filter(
     state: State, actor: Any = None, operation: Any = None, page: Any = None, since: Any = None, until: Any = None
-) -> list[_Filter]:
-    wanted: list[_Filter] = []
+) -> Callable[[EntryRecord], bool]:
+    """Return a function that tells whether an entry passes every filter. Raises `InvalidValue`."""
     for field, value in (("actor", actor), ("operation", operation)):
-        if value is not None:
-            if not isinstance(value, str):
-                raise InvalidValue(f"is {short_repr(value)}; text is needed.", argument=field)
-            wanted.append(lambda entry, field=field, value=value: getattr(entry, field) == value)  # type: ignore[misc]
-    if page is not None:
-        key = state.key_of(page)
-        if key is None or state.page(key) is None:
-            raise InvalidValue(f"is {short_repr(page)}; an index that is or was in use is needed.", argument="page")
-        wanted.append(lambda entry: any(t.family == PAGE_CODE and t.key == key for t in entry.touched))
+        if value is not None and not isinstance(value, str):
+            raise InvalidValue(f"is {short_repr(value)}; text is needed.", argument=field)
+    key = None if page is None else state.key_of(page)
+    if page is not None and (key is None or state.page(key) is None):
+        raise InvalidValue(f"is {short_repr(page)}; an index that is or was in use is needed.", argument="page")
     first, last = check_moment(since, "since"), check_moment(until, "until")
-    if first is not None:
-        wanted.append(lambda entry: entry.time >= first)
-    if last is not None:
-        wanted.append(lambda entry: entry.time <= last)
-    return wanted
+
+    def passes(entry: EntryRecord) -> bool:
+        return (
+            actor in (None, entry.actor)
+            and operation in (None, entry.operation)
+            and (key is None or any(touched.family == PAGE_CODE and touched.key == key for touched in entry.touched))
+            and (first is None or entry.time >= first)
+            and (last is None or entry.time <= last)
+        )
+
+    return passes
 
 
 def _change(reader: Reader, touched: Touched) -> Change:

@@ -163,8 +163,7 @@ def _page_before(plan: Plan, index: str, form: Any, keys: Mapping[str, int], num
         lifecycle = check_choice(Lifecycle, form.get("lifecycle", 0), "lifecycle")
         fields = message_fields(plan, form, tuple(numbers[each] for each in messages if each in numbers), keys)
     header = replace(page.header, **{"mark": Mark.NONE, "standin": 0, "lifecycle": lifecycle, **fields})
-    old = replace(page, header=header)
-    return touched_page(old.key, replace(old, header=header))
+    return touched_page(page.key, replace(page, header=header))
 
 
 def _ids(form: Mapping[str, Any]) -> list[str]:

@@ -195,21 +195,20 @@ def add_page(plan: Plan, page: Page, detail: str | None = None) -> PageIndex:
     if page.parent is None:
         raise InvalidOperation(f"Page {short_repr(page.index)} has no parent; only the root of a segment has none.")
     above = require_folder(plan, page.parent, "add a page to")
-    if isinstance(page, DetailPage):
-        text = "" if detail is None else check_text(plan.redact(detail))
-        count = check_whole_number(page.message_count, "message_count")
-        header = replace(new_header(plan, page.name, page.description, page.meta, text), messages=count)
-    elif detail is not None:
+    is_leaf = isinstance(page, DetailPage)
+    if detail is not None and not is_leaf:
         raise InvalidValue("is given, but a folder has no text; give it to a page in the folder.", argument="detail")
-    else:
-        header = new_header(plan, page.name, page.description, page.meta, None)
+    text = check_text(plan.redact("" if detail is None else detail)) if is_leaf else None
+    count = check_whole_number(page.message_count, "message_count") if isinstance(page, DetailPage) else 0
     lifecycle = check_choice(Lifecycle, page.lifecycle, "lifecycle")
     if lifecycle is Lifecycle.COLD_ARCHIVED:
         raise InvalidOperation(
             "A page cannot be added to the cold archive directly; add it first.",
             Hint("archive", arguments="index, cold=True", purpose="then"),
         )
-    header = replace(header, lifecycle=lifecycle, visibility=check_choice(Visibility, page.visibility, "visibility"))
+    visibility = check_choice(Visibility, page.visibility, "visibility")
+    header = new_header(plan, page.name, page.description, page.meta, text)
+    header = replace(header, messages=count, lifecycle=lifecycle, visibility=visibility)
     return _add(plan, _new_key(plan, page.index, above), above, header, page.pinned)
 
 
