@@ -44,8 +44,7 @@ class CountingStorage(SQLiteStorage):
 
     def commit(self, context: Id, commit: Commit) -> None:
         if self.counts:
-            values = (record.value for _, record in commit.put)
-            self.carried = len(commit.head) + len(commit.entry) + sum(map(len, values))
+            self.carried = len(commit.head) + len(commit.entry) + sum(len(record.value) for _, record in commit.put)
         super().commit(context, commit)
 
 

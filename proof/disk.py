@@ -8,6 +8,7 @@ before the last confirmed sync of a folder are there, and then any number of the
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -76,14 +77,13 @@ class Write:
     data: bytes | None
 
 
-@dataclass
+@dataclass(eq=False)
 class File:
     """A file: what a sync confirmed, and the later changes."""
 
     synced: bytearray = field(default_factory=bytearray)
     pending: list[Write] = field(default_factory=list)
     length: int = 0
-    positions: dict[str, int] = field(default_factory=dict)
 
     def sync(self) -> None:
         for write in self.pending:
@@ -144,6 +144,7 @@ class Disk:
             "rename": lambda call: self._rename(call, 0, 1),
             "renameat": lambda call: self._rename(call, 1, 3),
             "renameat2": lambda call: self._rename(call, 1, 3),
+            "link": lambda call: self._add(call.path(1), self._now.get(call.path(0))),
             "unlink": lambda call: self._unlink(call.path(0)),
             "unlinkat": self._unlink_at,
             "rmdir": lambda call: self._unlink(call.path(0)),
@@ -174,7 +175,7 @@ class Disk:
                 seen.pop(path, None)
             else:
                 _move(seen, path, str(value))
-        self._write_files(seen, target, lambda file: file.image(random, tear=tear))
+        self._write_files(seen, target, cache(lambda file: file.image(random, tear=tear)))
 
     def whole(self, target: Path) -> None:
         """Write the files without a failure."""

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
-BLOCK = 4_096
+BLOCK = 512
 
 
 class Disk:

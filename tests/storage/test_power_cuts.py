@@ -42,7 +42,7 @@ def test_a_power_failure_loses_at_most_the_last_commits(
                 source.mkdir()
                 ctx = talk(f"{kind}:{source / 'store'}", durability)
             for _ in range(chance.randrange(1, 8)):
-                said.append(f"{len(said)} " + "x" * chance.choice(SIZES))
+                said.append(f"{len(said)} " + chance.choice("x\0") * chance.choice(SIZES))
                 ctx.user(said[-1])
             target = tmp_path / f"cut-{cut}"
             disk.fail(source, target, chance)

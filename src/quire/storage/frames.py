@@ -14,8 +14,7 @@ from quire.storage.memory import Table
 
 T = TypeVar("T")
 FORMAT: Final = 1
-_BLOCK: Final = 4_096
-"""The system writes files to disk in parts of this size."""
+_SECTOR: Final = 512  # a disk writes parts of this size whole or not at all
 _HEAD: Final = Format(">II")
 _encode: Final = msgpack.Encoder().encode
 
@@ -122,7 +121,7 @@ def read_frames(data: bytes, key: str, decoder: msgpack.Decoder[T]) -> Iterator[
         size, checksum = _HEAD.unpack_from(data, start) if begin <= len(data) else (-1, 0)
         content = data[begin : begin + size]
         try:
-            if len(content) != size or crc32(content) != checksum:
+            if len(content) != max(size, 1) or crc32(content) != checksum:  # no value is empty
                 raise DecodeError
             if decoder is FRAME and content[1] > FORMAT:
                 raise NewerFormat(f"{key!r} has format {content[1]}; this quire reads {FORMAT}.")
@@ -134,7 +133,6 @@ def read_frames(data: bytes, key: str, decoder: msgpack.Decoder[T]) -> Iterator[
 
 
 def is_torn(data: bytes) -> bool:
-    """Return whether data looks like a file after power loss: its end is missing, or a block in it is zeros."""
-    size, _ = _HEAD.unpack_from(data.ljust(_HEAD.size, b"\0"))
-    blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-    return len(data) < _HEAD.size + max(size, 1) or not all(map(any, blocks))
+    """Return whether damaged data looks like power loss: its end is missing, or a sector in it is zeros."""
+    sectors = (data[start : start + _SECTOR] for start in range(0, len(data), _SECTOR))
+    return len(data) < _HEAD.size + max(int.from_bytes(data[:4]), 1) or not all(map(any, sectors))

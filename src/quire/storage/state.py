@@ -112,10 +112,12 @@ class State:
         for blob in reversed(blobs):
             if slot_of(blob) not in frames:
                 data = self._blobs.get(blob.key)
-                if self._blobs.tears and is_torn(data):
-                    torn.append(slot_of(blob))
-                else:
+                try:
                     frames |= {each[0].slot: each for each in read_frames(data, blob.key, FRAME)}
+                except Corrupt:  # what can be read is never torn: values can have zeros too
+                    if not self._blobs.tears or not is_torn(data):
+                        raise
+                    torn.append(slot_of(blob))
         for slot in sorted(frames):
             if slot > self.slot and frames[slot][0].first == self.table.seq + 1:
                 if not frames[slot][0].head:  # the end: see `finish`
