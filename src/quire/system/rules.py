@@ -136,11 +136,10 @@ def check_choice(kind: type[Choice], value: object, field: str) -> Choice:
 
 def check_plan(plan: Plan) -> None:
     """Raise `InvalidOperation` if a plan made from earlier states (not by an operation) would break an invariant."""
-    children = {page.parent: page for page in plan.pages.values() if isinstance(page, PageRecord) and not page.is_cold}
     sound: set[int] = set()
     for key, page in plan.pages.items():
         if isinstance(page, Gone):
-            _check_removal(plan, key, children.get(key))
+            _check_removal(plan, key)
             continue
         for _, text in broken_rules(plan, page, sound):
             raise InvalidOperation(f"{plan.index(key)!r} would break a rule: {text}.")
@@ -176,8 +175,8 @@ def check_conversation_kept(plan: Plan) -> None:
         )
 
 
-def _check_removal(plan: Plan, key: int, child: PageRecord | None) -> None:
-    child = child or next((page for page in plan.state.members(key) if page.key not in plan.pages), None)
+def _check_removal(plan: Plan, key: int) -> None:
+    child = next(plan.members(key), None)
     if child is not None:
         raise InvalidOperation(
             f"{plan.index(key)!r} cannot be removed: {plan.index(child.key)!r} below it was added later"
@@ -248,7 +247,9 @@ def check_quota(quota: Quota) -> Quota:
     if not isinstance(quota, Quota):
         raise InvalidValue(f"is {short_repr(quota)}; a quire.Quota is needed.", argument="quota")
     for field in quota.__struct_fields__:
-        check_whole_number(getattr(quota, field), f"quota.{field}")
+        value = getattr(quota, field)
+        if type(value) is not int or value < 0:  # no upper limit: sys.maxsize is a usual way to say "unlimited"
+            raise InvalidValue(f"is {short_repr(value)}; a whole number from 0 is needed.", argument=f"quota.{field}")
     return quota
 
 

@@ -377,8 +377,6 @@ def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
 
     An entry that was undone is not in effect, nor is its undo. A change of a pin or permission is in nobody's way.
     """
-    if all(_last_change(plan, touched) == seq for touched in changes):  # the usual case needs no search
-        return
     records = {(touched.family, touched.key) for touched in changes}
     undone: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
     for later, entry in read_entries(plan.state, seq + 1, reverse=True):
@@ -392,17 +390,6 @@ def _check_unchanged(plan: Plan, seq: int, changes: Sequence[Touched]) -> None:
                 f"{name} was changed later by entry {later} ({entry.operation}).",
                 Hint("undo", arguments=str(later), purpose="to undo that first"),
             )
-
-
-def _last_change(plan: Plan, touched: Touched) -> int:
-    """Return the entry that last changed a record."""
-    if touched.family == PAGE_CODE:
-        page = plan.state.page(touched.key)
-        return page.header.seq if isinstance(page, PageRecord) else 0 if page is None else page.seq
-    record = plan.state.segment(touched.key) if touched.family == SEGMENT_CODE else plan.state.note(touched.key)
-    if record is None:
-        raise plan.state.damage_error(f"the record of {_name(plan, touched)} is missing.")
-    return record.seq
 
 
 def _name(plan: Plan, touched: Touched) -> str:
