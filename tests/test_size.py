@@ -23,7 +23,7 @@ PACKAGES = {
     "aio": 679,
     "cli": 5_917,
     "conversation": 2_196,
-    "core": 4_912,
+    "core": 4_900,
     "formats": 843,
     "gateway": 3_657,
     "maintenance": 1_128,
@@ -40,7 +40,7 @@ PACKAGES = {
     "": 2_188,
 }
 """The most lines of each package, with every file of text that goes into the wheel; "" is the files beside them."""
-PYTHON = 59_006
+PYTHON = 58_994
 FILES = 255
 """All modules."""
 TEST_LINES, MEASURING = 43_913, 13_465

@@ -1,6 +1,6 @@
 """Pages as other stores show them: as the readable files of a folder, and as items of a backend with five calls."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from quire.core.codec import decode_body, decode_head, decode_message, decode_note, decode_page, note_kind
@@ -19,10 +19,9 @@ from quire.model.clock import to_datetime
 from quire.model.messages import messages_to_text
 from quire.model.pages import Mark, format_index
 from quire.model.text import decode_meta, format_json
-from quire.storage.contract import NOTE, PAGE, TEXT, Family, Record
+from quire.storage.contract import NOTE, PAGE, TEXT, Family
+from quire.storage.folder import Lookup
 from quire.storage.paths import file_name
-
-Lookup = Callable[[Family, int], Record | None]
 
 
 def describe(
