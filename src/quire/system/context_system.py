@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from quire.core.context_copy import Progress, ProgressCallback, copy_contexts
 from quire.core.engine import Clock, Engine, system_clock
 from quire.core.reader import slot_of
-from quire.core.records import segment_number
+from quire.core.records import PageRecord, segment_number
 from quire.core.state import State
 from quire.errors import Hint, InvalidOperation, InvalidValue, names_options, short_repr
 from quire.model.pages import Page, PageIndex, Permission, Segment, SegmentType, format_index
@@ -162,7 +162,15 @@ class ContextSystem(ContextHandle):
 
     def names(self, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
         """Return the names of pages by index; an index without a page is left out. Raises `InvalidValue`."""
-        return self._engine.read(lambda state: tree.page_names(state, indices))
+        if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
+            raise InvalidValue(f"is {short_repr(indices)}; several page indices are needed.", argument="indices")
+
+        def read(state: State) -> dict[PageIndex, str]:
+            keys = ((index, state.key_of(index)) for index in indices)
+            pages = ((index, state.page(key)) for index, key in keys if key is not None)
+            return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
+
+        return self._engine.read(read)
 
     def detail(self, index: PageIndex, *, quoted: bool = False) -> str:
         """Return the body of a leaf. Raises `InvalidOperation` for a folder.

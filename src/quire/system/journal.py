@@ -153,8 +153,5 @@ def _change(reader: Reader, touched: Touched) -> Change:
 
 
 def _fields(reader: Reader, record: PageRecord) -> dict[str, object]:
-    header = record.header
-    fields: dict[str, object] = {field: getattr(header, field) for field in header.__struct_fields__}
-    fields["meta"] = decode_meta(header.meta)
-    fields["parent"] = None if record.parent is None else reader.index(record.parent)
-    return fields
+    parent = None if record.parent is None else reader.index(record.parent)
+    return {**asdict(record.header), "meta": decode_meta(record.header.meta), "parent": parent}

@@ -61,25 +61,23 @@ def require_folder(reader: Reader, index: object, doing: str) -> PageRecord:
 def check_movable(reader: Reader, record: PageRecord, doing: str) -> None:
     """Raise `InvalidOperation` for a root, a pinned page, a page above a pinned one, and an open exchange."""
     if record.is_root:
-        raise InvalidOperation(f"Cannot {doing} {reader.index(record.key)!r}: it is the root of its segment.")
+        index = reader.index(record.key)
+        raise InvalidOperation(f"Cannot {doing} {index!r}: it is the root of its segment; give pages below it.")
     check_unpinned(reader, record, doing)
     check_not_waiting(reader, record, doing)
 
 
 def check_unpinned(reader: Reader, record: PageRecord, doing: str) -> None:
     """Raise `InvalidOperation` for a pinned page and a page above a pinned one."""
-    if record.header.pinned:
-        index = reader.index(record.key)
-        raise pinned_error(index, doing, index)
+    pinned = record if record.header.pinned else None
     if record.header.folder and reader.pinned_below(record.key):
-        pinned = next(page.key for _, page in reader.subtree(record) if page.header.pinned)
-        raise pinned_error(reader.index(record.key), doing, reader.index(pinned))
-
-
-def pinned_error(index: str, doing: str, pinned: str) -> InvalidOperation:
-    """Return the error for a page that cannot be changed because it, or a page below it, is pinned."""
-    which = "it" if pinned == index else f"{pinned!r} below it"
-    return InvalidOperation(f"Cannot {doing} {index!r}: {which} is pinned.", Hint("unpin", pinned, purpose="first"))
+        pinned = pinned or next(page for _, page in reader.subtree(record) if page.header.pinned)
+    if pinned is not None:
+        which = "it" if pinned is record else f"{reader.index(pinned.key)!r} below it"
+        raise InvalidOperation(
+            f"Cannot {doing} {reader.index(record.key)!r}: {which} is pinned.",
+            Hint("unpin", reader.index(pinned.key), purpose="first"),
+        )
 
 
 def check_not_waiting(reader: Reader, record: PageRecord, doing: str) -> None:

@@ -9,7 +9,7 @@ from quire.core.records import Header, PageRecord, SegmentRecord, page_key, segm
 from quire.errors import Hint, InvalidOperation, InvalidValue, short_repr
 from quire.model.pages import Form, Permission, Segment, SegmentType, Visibility, check_segment_id, format_index
 from quire.model.text import MAX_DESCRIPTION, MAX_NAME, check_one_line
-from quire.system.rules import check_choice, check_segments, check_whole_number
+from quire.system.rules import check_choice, check_segments, check_unpinned, check_whole_number
 
 
 def add_segment(plan: Plan, segment: Segment) -> None:
@@ -50,13 +50,8 @@ def remove_segment(plan: Plan, segment_id: str) -> int:
     number = plan.require_segment(segment_id)
     if number == plan.conversation():
         raise InvalidOperation(f"Cannot remove segment {segment_id!r}: it holds the conversation.")
+    check_unpinned(plan, plan.require_referenced(page_key(number, 0), page_key(number, 0)), "remove the segment of")
     pages = list(plan.segment_pages(number))
-    for page in pages:
-        if page.header.pinned:
-            index = plan.index(page.key)
-            raise InvalidOperation(
-                f"Cannot remove segment {segment_id!r}: {index!r} is pinned.", Hint("unpin", index, purpose="first")
-            )
     for page in pages:
         plan.remove(page.key)
     segment = plan.segment(number)

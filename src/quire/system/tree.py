@@ -91,15 +91,6 @@ def to_text(reader: Reader, header: Header, *, quoted: bool = False) -> str:
     return write(reader.message(number).message for number in header.numbers)
 
 
-def page_names(state: State, indices: Iterable[PageIndex]) -> dict[PageIndex, str]:
-    """Return the names of pages by index, without indices that have no page. Raises `InvalidValue`."""
-    if isinstance(indices, str | bytes) or not isinstance(indices, Iterable):
-        raise InvalidValue(f"is {short_repr(indices)}; several page indices are needed.", argument="indices")
-    keys = ((index, state.key_of(index)) for index in indices)
-    pages = ((index, state.page(key)) for index, key in keys if key is not None)
-    return {index: page.header.name for index, page in pages if isinstance(page, PageRecord)}
-
-
 def to_segment(reader: Reader, number: int) -> Segment:
     """Return the segment as a value."""
     record = reader.segment(number)
