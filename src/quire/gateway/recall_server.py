@@ -19,7 +19,7 @@ from quire.gateway.sessions import SessionInfo
 from quire.library import Library
 
 TOOLS = ("find", "read_page")
-_UNLIMITED_CALLS = 1 << 62
+_UNLIMITED_CALLS = (1 << 53) - 1
 _TIMEOUT = 10.0
 
 

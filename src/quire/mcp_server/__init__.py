@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerAddress", "Settings", "serve_http", "serve_stdio", "server"]
 
-_UNLIMITED_CALLS = 1 << 62
+_UNLIMITED_CALLS = (1 << 53) - 1
 """The quota of calls per turn. The server does not know where a client's turn begins, so it does not count calls."""
 
 
